@@ -1,4 +1,5 @@
-"""The command `irwm`, also `python -m irwm`: verify a report, inspect a checkpoint, look for a key's mark in a suspect.
+"""The command `irwm`, also `python -m irwm`: verify a report, inspect a checkpoint, look for a key's mark in a suspect,
+and sign and describe a release for the tools of a supply chain (sign, attest, bom, rekor).
 
 For users who have files but no vault, and no page. Nothing uses the network, except that a suspect or a model may be
 the address of one. Only this module of the package prints to the terminal.
@@ -206,6 +207,53 @@ def _detect(given: argparse.Namespace) -> int:
     return code
 
 
+def _sign(given: argparse.Namespace) -> int:
+    from irwm.attestation import open_signing_key, public_pem, sign_release
+
+    key = open_signing_key(given.key, given.secret_file)
+    _print_written(sign_release(path_from(given.release), key))
+    return _public_key(given, public_pem(key.public_key()))
+
+
+def _attest(given: argparse.Namespace) -> int:
+    from irwm.attestation import enveloped, open_signing_key, public_pem, report_statement
+
+    key = open_signing_key(given.key, given.secret_file)
+    _write(given.out, enveloped(report_statement(path_from(given.report)), key))
+    return _public_key(given, public_pem(key.public_key()))
+
+
+def _bom(given: argparse.Namespace) -> int:
+    from irwm.attestation import BillDetails, bill_of_materials
+
+    described = BillDetails(given.commitment, given.base_model, given.recipient)
+    _write(given.out, bill_of_materials(path_from(given.release), described))
+    return 0
+
+
+def _rekor(given: argparse.Namespace) -> int:
+    from irwm.attestation import rekor_entry
+
+    _write(given.out, rekor_entry(path_from(given.signed), path_from(given.public_key)))
+    return 0
+
+
+def _public_key(given: argparse.Namespace, pem: bytes) -> int:
+    if given.public_key is not None:
+        _write(given.public_key, pem)
+    return 0
+
+
+def _write(name: str, content: bytes) -> None:
+    from irwm.attestation.new_file import write_new
+
+    _print_written(write_new(path_from(name), content))
+
+
+def _print_written(path: Path) -> None:
+    print(f"Written: {_inert(shown_path(path))}")
+
+
 def _suspect(
     given: argparse.Namespace, name: str, path: Path, original: irwm.Checkpoint, keys: Sequence[irwm.Key]
 ) -> _Suspect:
@@ -254,7 +302,7 @@ def _print_findings(found: Sequence[_Reading], indent: str = "") -> None:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="irwm", description="Watermarks in the weights of language models.")
     parser.add_argument("--version", action="version", version=f"irwm {irwm.__version__}")
-    commands = parser.add_subparsers(required=True, metavar="verify | inspect | detect")
+    commands = parser.add_subparsers(required=True, metavar="verify | inspect | detect | sign | attest | bom | rekor")
 
     verify = commands.add_parser(
         "verify",
@@ -309,11 +357,74 @@ def _parser() -> argparse.ArgumentParser:
     detect.add_argument("--key", metavar="FILE", action="append", required=True, help="a key file; repeat for each key")
     detect.add_argument("--seed", type=int, default=0, help="seed of the public permutations (default: 0)")
 
+    _add_release_commands(commands)
     for command in (verify, detect):
         command.add_argument("--device", default="cpu", help="device to compute on (default: cpu)")
     for command in (verify, inspect, detect):
         command.add_argument("--json", action="store_true", help="print the answer as JSON")
     return parser
+
+
+def _add_release_commands(commands: Any) -> None:
+    """The commands that need the extra `release`."""
+    ended = "Exit code: 0 the file was written; 2 an error."
+
+    sign = commands.add_parser(
+        "sign",
+        help="sign a release",
+        description="Write model.sig, an OpenSSF Model Signing signature, into the folder of a release. It covers the "
+        "hashes in SHA256SUMS; no weights are read.",
+        epilog=f"{ended} To check it: model_signing verify key --signature RELEASE/model.sig --public_key FILE RELEASE",
+    )
+    sign.set_defaults(run=_sign)
+    sign.add_argument("release", metavar="RELEASE", help="its folder, with SHA256SUMS")
+
+    attest = commands.add_parser(
+        "attest",
+        help="export a signed report as an in-toto attestation",
+        description="Write a DSSE envelope with an in-toto statement of a signed report: the suspect's files, the "
+        "verdict, the key's commitment, log10 p, and the report's SHA-256.",
+        epilog=ended,
+    )
+    attest.set_defaults(run=_attest)
+    attest.add_argument("report", metavar="REPORT", help="any file of the report, its folder, or its archive")
+    attest.add_argument("--out", metavar="FILE", required=True, help="the new file")
+
+    for command in (sign, attest):
+        command.add_argument(
+            "--key", metavar="KEY", required=True,
+            help="a PEM file with an EC P-256 key, or a PKCS#11 URI: pkcs11:token=...;object=...?module-path=...",
+        )  # fmt: skip
+        command.add_argument(
+            "--secret-file", metavar="FILE", default="", help="its first line is the key file's password or the PIN"
+        )
+        command.add_argument("--public-key", metavar="FILE", help="also write the public key into this new PEM file")
+
+    bom = commands.add_parser(
+        "bom",
+        help="describe a release in a CycloneDX bill of materials",
+        description="Write a CycloneDX ML-BOM of a release: its files with their hashes, its licence and base model "
+        "from its model card, and the commitment of its mark.",
+        epilog=ended,
+    )
+    bom.set_defaults(run=_bom)
+    bom.add_argument("release", metavar="RELEASE", help="its folder, with SHA256SUMS")
+    bom.add_argument("--out", metavar="FILE", required=True, help="the new file, outside the release")
+    bom.add_argument("--commitment", metavar="HEX", default="", help="the key's commitment, as in the receipt")
+    bom.add_argument("--base-model", metavar="NAME", default="", help="the original, if the model card names none")
+    bom.add_argument("--recipient", metavar="NAME", default="", help="name the recipient in the bill")
+
+    rekor = commands.add_parser(
+        "rekor",
+        help="write an entry for a Rekor transparency log",
+        description="Check a signature and write the entry with which it can be handed in to a Rekor transparency log. "
+        "It sends no data.",
+        epilog=ended,
+    )
+    rekor.set_defaults(run=_rekor)
+    rekor.add_argument("signed", metavar="FILE", help="model.sig of a release, or an attestation")
+    rekor.add_argument("--public-key", metavar="FILE", required=True, help="the signer's public key, PEM")
+    rekor.add_argument("--out", metavar="FILE", required=True, help="the new file")
 
 
 def _inert(text: str) -> str:

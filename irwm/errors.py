@@ -231,5 +231,17 @@ class CancelledError(IrwmError):
     """The work was stopped on request. No release was published."""
 
 
+class MissingExtraError(IrwmError, ImportError):
+    """A library of an optional extra is not installed; the message names the extra."""
+
+
+class SigningKeyError(IrwmError):
+    """A key file or a token's key cannot be opened, or cannot sign."""
+
+
+class AttestationError(IrwmError):
+    """A file that cannot be signed, attested or listed; the message says what is wrong with it."""
+
+
 class SignatureError(IrwmError, ValueError):
     """A signature, or the chain of certificates behind it, is invalid; the message says which part."""

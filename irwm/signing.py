@@ -1,7 +1,8 @@
 """The vault's signing identity: Ed25519 signatures, and the chain of certificates from one identity to the next.
 
 A signature covers `purpose || message`. A purpose is `irwm/v1/NAME` and a zero byte, which no name can hold, so a
-signature for one purpose is never valid for another (`REPORT`, `CERTIFICATE`). When an identity is replaced, the old
+signature for one purpose is never valid for another (`REPORT`, `CERTIFICATE`). A DSSE envelope has a form that others
+prescribe: it begins with `ENVELOPE`, so it is never `purpose || message` either. When an identity is replaced, the old
 one signs a certificate for the new one: `CERTIFICATE || canonical_json(...)` of the fields of `Certificate` without its
 signature. Anyone who knows the vault's first public key can check a signature of any later one, offline and without the
 vault.
@@ -34,6 +35,8 @@ LOG_SCHEMA, LOG_VERSION = "irwm-audit-log", 1
 GENESIS = "0" * 64
 REPORT = b"irwm/v1/report\0"
 CERTIFICATE = b"irwm/v1/identity\0"
+# The beginning of what a signature of a DSSE envelope covers (its pre-authentication encoding).
+ENVELOPE = b"DSSEv1 "
 _PURPOSE = re.compile(rb"irwm/v1/[a-z0-9-]{1,32}\0")
 # Curve25519's prime, and d of its Edwards form (RFC 8032, section 5.1).
 _P = 2**255 - 19

@@ -7,7 +7,7 @@ import hashlib
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields
-from typing import Any, Generic, NamedTuple, TypedDict, TypeVar
+from typing import Any, Generic, NamedTuple, NotRequired, TypedDict, TypeVar
 
 from irwm.errors import SignatureError
 from irwm.signing import Certificate
@@ -159,6 +159,7 @@ class CopyFacts(Changes, ReadBack):
     bytes: int
     files: dict[str, str]
     left_out: list[str]
+    signature: NotRequired[str]  # SHA-256 of model.sig; "" if it was not signed
     verdict: str
     paper_count: int | None
     irwm: str

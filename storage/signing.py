@@ -13,7 +13,8 @@ from typing import Any
 import sqlite_utils
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from irwm.signing import REPORT, Certificate, Signature, certify, check_purpose, public_hex
+from irwm.errors import SignatureError
+from irwm.signing import ENVELOPE, REPORT, Certificate, Signature, certify, check_purpose, public_hex
 from storage import audit
 from storage.canonical import json_bytes, utc_text
 from storage.encryption import Sealer
@@ -89,12 +90,29 @@ class Signing(Filing):
             VaultLockedError, AuditBrokenError, StorageError
         """
         check_purpose(purpose)
-        message = bytes(message)
+        return self._signature(purpose, bytes(message), purpose.rstrip(b"\0").decode("ascii"))
+
+    def sign_envelope(self, encoded: bytes) -> Signature:
+        """Signs a DSSE envelope, and logs its digest.
+
+        Args:
+            encoded: the envelope's pre-authentication encoding, exactly as the signature covers it.
+
+        Raises:
+            SignatureError: the bytes are not of this form.
+            IdentityLostError: see `identity`.
+            VaultLockedError, AuditBrokenError, StorageError
+        """
+        if not encoded.startswith(ENVELOPE):
+            raise SignatureError("this is not the encoding of a DSSE envelope", expected=repr(ENVELOPE))
+        return self._signature(b"", encoded, ENVELOPE.decode("ascii").strip())
+
+    def _signature(self, purpose: bytes, message: bytes, named: str) -> Signature:
         with self._writing() as (db, sealer):
             identity, private = self._present_or_first(db, sealer, _known(db, sealer))
             signature = private.sign(purpose + message).hex()
             details = {
-                "purpose": purpose.rstrip(b"\0").decode("ascii"),
+                "purpose": named,
                 "message_sha256": hashlib.sha256(message).hexdigest(),
                 "identity": identity.number,
                 "public_key": identity.public_key,

@@ -41,6 +41,7 @@ def pins(lines: list[str]) -> dict[str, str]:
         ("requirements.txt", [*PROJECT["dependencies"], *EXTRAS["studio"]]),
         ("requirements-cluster.txt", EXTRAS["cluster"]),
         ("requirements-harness.txt", EXTRAS["harness"]),
+        ("requirements-release.txt", EXTRAS["release"]),
         ("requirements-tools.txt", EXTRAS["tools"]),
     ],
 )
@@ -133,6 +134,19 @@ def test_the_wheel_alone_verifies_inspects_and_detects_from_any_folder(
         cwd=elsewhere,
     )  # fmt: skip
     assert found.splitlines()[0].endswith(": found")
+
+
+@pytest.mark.slow
+def test_wheel_without_the_extra_names_it(installed: Path, tmp_path: Path) -> None:
+    told("openssl", "ecparam", "-name", "prime256v1", "-genkey", "-noout", "-out", tmp_path / "key.pem")
+    (tmp_path / "SHA256SUMS").write_text("")
+    done = run(installed / "irwm", "sign", ".", "--key", "key.pem", cwd=tmp_path)
+    assert done.returncode == 2
+    assert "the libraries of the extra “release”" in done.stderr
+    code = "from importlib.metadata import *; print(*metadata('irwm').get_all('Provides-Extra'))"
+    names = told(installed / "python", "-c", code, cwd=tmp_path)
+    assert set(names.split()) == set(EXTRAS)
+    assert told(installed / "irwm", "--version", cwd=tmp_path).startswith("irwm ")
 
 
 @pytest.mark.slow

@@ -1,12 +1,12 @@
 #!/bin/sh
 # System tools for the tests: a real Chromium, which is required; mkfs.btrfs, for a disk that clones files; pdftoppm, to
-# render a report's pages. Missing tools are installed with apt if possible. Without Chromium this script fails. Without
-# the other tools their tests are skipped with the reason.
+# render a report's pages; softhsm2-util, for a PKCS#11 token in software. Missing tools are installed with apt if
+# possible. Without Chromium this script fails. Without the other tools their tests are skipped with the reason.
 #
-#   sh tools/need_tools.sh [chromium] [mkfs.btrfs] [pdftoppm]     all three without arguments
+#   sh tools/need_tools.sh [chromium] [mkfs.btrfs] [pdftoppm] [softhsm2-util]     all four without arguments
 set -e
 
-[ $# -gt 0 ] || set -- chromium mkfs.btrfs pdftoppm
+[ $# -gt 0 ] || set -- chromium mkfs.btrfs pdftoppm softhsm2-util
 
 missing=""
 for tool in "$@"; do
@@ -19,6 +19,7 @@ package_of() {
     case "$1" in
         mkfs.btrfs) echo btrfs-progs ;;
         pdftoppm) echo poppler-utils ;;
+        softhsm2-util) echo softhsm2 ;;
         *) echo "$1" ;;
     esac
 }

@@ -10,17 +10,27 @@ Publishing, from an opened checkpoint to a new folder:
     publish     copy, hash, verify, rename
     cloning     blocks shared between the copies of one release, if the disk supports it
     manifest    SHA256SUMS, for `sha256sum -c`
+    front_matter  the YAML at the start of a model card: base model and licence
 
 This package exports publishing only: `insertion` needs alignment and detection, which are slow to import.
 """
 
-from irwm.release.manifest import MANIFEST_NAME, Manifest, read_manifest, verify_manifest
+from irwm.release.manifest import (
+    MANIFEST_NAME,
+    SIGNATURE_NAME,
+    STALE_SIGNATURE,
+    Manifest,
+    read_manifest,
+    verify_manifest,
+)
 from irwm.release.partial import sweep_partials
 from irwm.release.patches import Patch
 from irwm.release.publish import Preflight, Published, preflight, publish
 
 __all__ = [
     "MANIFEST_NAME",
+    "SIGNATURE_NAME",
+    "STALE_SIGNATURE",
     "Manifest",
     "Patch",
     "Preflight",

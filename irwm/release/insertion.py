@@ -26,8 +26,9 @@ from irwm.evidence.verdict import FOUND_LOG10_RISK, log10_risk
 from irwm.keys.check_original import check_original, placed
 from irwm.keys.key import Choices, Key
 from irwm.release.cloning import ClonedFrom
+from irwm.release.front_matter import rewrites_of
 from irwm.release.patches import NoisyRows, Patches, row_patches
-from irwm.release.publish import Published, publish
+from irwm.release.publish import Published, Sign, publish
 from irwm.release.unmarked import RowSearch, holders, require_no_unmarked_copy, searched_rows
 from irwm.scheme import statistic as stat
 from irwm.scheme.basis import Basis
@@ -72,6 +73,8 @@ def insert(
     cancelled: Callable[[], bool] | None = None,
     shared: Mapping[str, ClonedFrom] | None = None,
     also: Collection[str] = (),
+    sign: Sign | None = None,
+    base_model: str = "",
 ) -> Release:
     """Writes a marked copy of `model` to the new folder `out_dir`.
 
@@ -86,14 +89,20 @@ def insert(
             and the noise is read back from a sample of rows. Without it, all rows are read back.
         also: names of further files of the model's folder that are copied. Without it only weights, settings, tokenizer
             and texts such as README and LICENSE are copied (`Release.left_out` lists the others).
+        sign: signs the release, as `irwm.attestation.model_signer` returns it.
+        base_model: the name of the original, which is added to the release's model card; "" for none. A base model that
+            the card already names is kept.
 
     Raises:
+        ParameterError: the model has no card to add `base_model` to.
         UnsupportedCheckpointError: a checkpoint that can be examined but not marked.
         KeyMismatchError: the key belongs to another original.
         MarginError: the mark would not be provable in this dtype; no file was written.
         UnmarkedCopyError: the release would hold a marked matrix's original values in another tensor or file.
         PublishError: the folder exists, the disk is full, ...; no release was published.
+        SigningKeyError, ...: as `sign` raises them; no release was published.
     """
+    rewrites = rewrites_of(model, base_model, also)
     model.require_markable()  # the key may have been made with the same model in another format
     check_original(key, model)
     marks = _marks(model, key, device)
@@ -123,6 +132,8 @@ def insert(
         shared=shared,
         search=search,
         also=also,
+        sign=sign,
+        rewrites=rewrites,
     )
     return Release(
         **{each.name: getattr(published, each.name) for each in fields(published)},

@@ -24,6 +24,9 @@ from irwm.checkpoint.files import (
 from irwm.errors import CancelledError, CheckpointChangedError, CorruptCheckpointError, NotACheckpointError
 
 MANIFEST_NAME = "SHA256SUMS"
+# The release's signature, which covers the manifest and so cannot be listed in it (`irwm.attestation.model_signature`).
+SIGNATURE_NAME = "model.sig"
+STALE_SIGNATURE = f"{SIGNATURE_NAME} of the original was not copied, because it does not hold for the release"
 # Locked while a release is written. It remains only if the machine stopped just after the rename.
 LOCK_NAME = ".irwm-lock"
 _MAX_MANIFEST_BYTES = 16 * 1024 * 1024
@@ -55,7 +58,7 @@ class ManifestCheck:
 
     Attributes:
         missing: listed, but missing.
-        extra: present, but not listed.
+        extra: present, but not listed; without the release's signature.
         changed: present and listed, but with other content, or no longer a readable file of the folder.
     """
 
@@ -154,7 +157,7 @@ def verify_manifest(
             differing.append(name)
     return ManifestCheck(
         missing=tuple(sorted(set(listed) - set(present))),
-        extra=tuple(sorted(set(present) - set(listed))),
+        extra=tuple(sorted(set(present) - set(listed) - {SIGNATURE_NAME})),
         changed=tuple(sorted(differing)),
     )
 

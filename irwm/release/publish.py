@@ -19,13 +19,16 @@ from irwm.checkpoint.files import CHUNK, FileState, changed, open_seen, read_int
 from irwm.checkpoint.model import Checkpoint, is_single_file
 from irwm.errors import CancelledError, DiskSpaceError, OutputExistsError, PublishError
 from irwm.release.cloning import WRITE_FLAGS, ClonedFrom, clone, clones_in
-from irwm.release.manifest import MANIFEST_NAME, Manifest, format_manifest
+from irwm.release.front_matter import Rewrite
+from irwm.release.manifest import MANIFEST_NAME, SIGNATURE_NAME, Manifest, format_manifest
 from irwm.release.partial import PARTIAL_SUFFIX, partial_folder, require_absent, sync_folder
 from irwm.release.patches import Replacement, checked_patches, overlay
 from irwm.release.selection import SourceFile, select_files
 from irwm.release.unmarked import RowSearch
 
 Progress = Callable[[int, int, str], None]
+# Makes the bytes of `SIGNATURE_NAME` from the release's name and the SHA-256 of each file, the manifest included.
+Sign = Callable[[str, Mapping[str, str]], bytes]
 
 # Files take whole blocks; folders and the manifest need some space as well.
 _BLOCK = 4096
@@ -71,6 +74,7 @@ class Published:
         bytes_written: size of all its files with the manifest.
         bytes_cloned: the number of these bytes that are shared with an earlier copy and took no space.
         shared: its files that equal the original's byte for byte; the next copy may be cloned from them.
+        signature: SHA-256 of its signature, hex; "" if it has none.
     """
 
     path: Path
@@ -79,6 +83,7 @@ class Published:
     bytes_written: int
     bytes_cloned: int = 0
     shared: Mapping[str, ClonedFrom] = field(default_factory=dict, repr=False)
+    signature: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,6 +160,8 @@ def publish(
     shared: Mapping[str, ClonedFrom] | None = None,
     search: RowSearch | None = None,
     also: Collection[str] = (),
+    sign: Sign | None = None,
+    rewrites: Mapping[str, Rewrite] | None = None,
 ) -> Published:
     """Writes the new folder `out_dir` as a copy of `source` with byte ranges replaced.
 
@@ -170,6 +177,8 @@ def publish(
             disk, the original or the earlier copy does not allow it.
         search: searches all written bytes for unmarked rows.
         also: names of source files to copy although they are not on the list of `select_files`.
+        sign: makes the release's signature from the hashes that were computed while writing.
+        rewrites: what to make of the content of small files, by name.
 
     Raises:
         OutputExistsError: the target exists, is in the source, or is being written by another process.
@@ -180,25 +189,23 @@ def publish(
         ParameterError: a patch is not within a shard's tensors.
         UnmarkedCopyError: `search` found an unmarked row.
         CancelledError: stopped on request.
-        Any exception of `verify`. After all of these, the release is removed, and other files are unchanged.
+        Any exception of `verify` and `sign`. After all of these, the release is removed, and other files are unchanged.
     """
     out = _target(source, Path(out_dir))
     overlays = checked_patches(source, patches)
     selection = select_files(source, also)
     size = sum(file.seen.size for file in selection.files)
+    rewrites = rewrites or {}
     needed = _needed(selection.files)
     meter = _Meter(size, progress, cancelled, out)
     try:
         with partial_folder(out) as partial:
-            cloned = _clones(selection.files, overlays, shared or {}, partial.path, meter)
+            same = [file for file in selection.files if file.name not in rewrites]
+            cloned = _clones(same, overlays, shared or {}, partial.path, meter)
             to_copy = [file for file in selection.files if file.name not in cloned]
             needed = _needed(to_copy)
             _require_room(partial.path, out, needed)
-            written = dict(cloned)
-            with ThreadPoolExecutor(1, "irwm-write") as writing:
-                for file in to_copy:
-                    target = _place(partial.path, file)
-                    written[file.name] = _copy(file, target, overlays.get(file.path, ()), meter, writing, search)
+            written = cloned | _copies(to_copy, overlays, rewrites, partial.path, meter, search)
             _require_unchanged(selection.files)
             digests = {file.name: written[file.name].digest for file in selection.files}
             for folder in _folders(partial.path, digests):
@@ -206,8 +213,7 @@ def publish(
             if verify is not None:
                 verify(partial.path)
             meter.poll()
-            text = format_manifest(digests)
-            _write_file(partial.path / MANIFEST_NAME, text)
+            text, signature = _write_lists(partial.path, digests, out.name, sign)
             partial.publish()
     except OSError as error:
         raise _refusal(error, out, needed) from error
@@ -215,13 +221,14 @@ def publish(
         path=out,
         manifest=Manifest(out / MANIFEST_NAME, digests),
         left_out=selection.left_out,
-        bytes_written=size + len(text),
+        bytes_written=sum(each.seen.size for each in written.values()) + len(text) + len(signature),
         bytes_cloned=sum(file.seen.size for file in cloned.values()),
         shared={
             file.name: ClonedFrom(out / file.name, written[file.name].seen, file.seen, written[file.name].digest)
             for file in selection.files
-            if file.path not in overlays
+            if file.path not in overlays and file.name not in rewrites
         },
+        signature=hashlib.sha256(signature).hexdigest() if signature else "",
     )
 
 
@@ -255,6 +262,37 @@ def _clones(
         made[file.name] = _Written(source.digest, seen)
         meter.advance(file.seen.size, f"Writing {file.name}")
     return made
+
+
+def _copies(
+    files: Sequence[SourceFile],
+    overlays: Mapping[Path, Sequence[Replacement]],
+    rewrites: Mapping[str, Rewrite],
+    folder: Path,
+    meter: _Meter,
+    search: RowSearch | None,
+) -> dict[str, _Written]:
+    """Copies files, with their changes, and returns them by name."""
+    made = {}
+    with ThreadPoolExecutor(1, "irwm-write") as writing:
+        for file in files:
+            target = _place(folder, file)
+            if file.name in rewrites:
+                made[file.name] = _rewrite(file, target, rewrites[file.name], meter, search)
+            else:
+                made[file.name] = _copy(file, target, overlays.get(file.path, ()), meter, writing, search)
+    return made
+
+
+def _write_lists(folder: Path, digests: Mapping[str, str], name: str, sign: Sign | None) -> tuple[bytes, bytes]:
+    """Writes the manifest and, if requested, the signature over it and all files; returns the bytes of both."""
+    text = format_manifest(digests)
+    _write_file(folder / MANIFEST_NAME, text)
+    if sign is None:
+        return text, b""
+    signature = sign(name, {**digests, MANIFEST_NAME: hashlib.sha256(text).hexdigest()})
+    _write_file(folder / SIGNATURE_NAME, signature)
+    return text, signature
 
 
 def _place(folder: Path, file: SourceFile) -> Path:
@@ -365,6 +403,16 @@ def _copy(
                 wait([last])  # the file must not be closed while it is written
             os.close(writer)
     return _Written(digest.hexdigest(), seen)
+
+
+def _rewrite(file: SourceFile, target: Path, rewrite: Rewrite, meter: _Meter, search: RowSearch | None) -> _Written:
+    """Writes the changed content of a small file, fsynced."""
+    content = rewrite(file.path)
+    if search is not None:
+        search.check(bytearray(content), len(content), True, file.path)
+    _write_file(target, content)
+    meter.advance(file.seen.size, f"Writing {file.name}")
+    return _Written(hashlib.sha256(content).hexdigest(), FileState.of(os.stat(target)))
 
 
 def _write_file(target: Path, content: bytes) -> None:

@@ -17,7 +17,7 @@ from irwm.checkpoint.files import FileState, open_regular, require_inside, unrea
 from irwm.checkpoint.layout import INDEX_NAME
 from irwm.checkpoint.model import Checkpoint, is_single_file
 from irwm.errors import ParameterError, PublishError
-from irwm.release.manifest import LOCK_NAME, MANIFEST_NAME
+from irwm.release.manifest import LOCK_NAME, MANIFEST_NAME, SIGNATURE_NAME
 
 # Settings and tokenizers, in lower case, as transformers, sentence-transformers and llama.cpp's converter read them.
 COMPANIONS = (
@@ -53,7 +53,7 @@ class Selection:
     Attributes:
         files: those that are copied, sorted by name.
         left_out: names, relative to the source, of the others; the name of a folder that was not searched ends in a
-            slash.
+            slash. Of a single weight file, only the signature next to it.
     """
 
     files: tuple[SourceFile, ...]
@@ -67,11 +67,18 @@ def select_files(source: Checkpoint, also: Collection[str] = ()) -> Selection:
         also: names, relative to the source, of further files to copy although they are not on the list.
 
     Raises:
-        ParameterError: `also` names something that is not a file in the source's folder, or is part of another release.
+        ParameterError: `also` names something that is not a file in the source's folder, is part of another release,
+            or is the source's signature.
         NotACheckpointError: a file or folder cannot be read.
         CorruptCheckpointError: a link to a file leads out of the folder; following it could publish anything.
         PublishError: a shard is reached through a link to a folder.
     """
+    if SIGNATURE_NAME in also:
+        raise ParameterError(
+            "The original's signature does not hold for a release, so it cannot be added",
+            file=(source.path.parent if is_single_file(source) else source.path) / SIGNATURE_NAME,
+            advice="Leave it out, and sign the release",
+        )
     shards = {part.file: part.seen for tensor in source.tensors.values() for part in tensor.parts}
     if is_single_file(source):
         return _select_beside(source.path, shards[source.path], also)
@@ -124,7 +131,8 @@ def _select_beside(weights: Path, seen: FileState, also: Collection[str]) -> Sel
             files.append(_source_file(path.name, path))
             wanted.discard(path.name)
     _require_found(wanted, weights.parent)
-    return Selection(tuple(sorted(files, key=lambda file: file.name)), ())
+    signed = (SIGNATURE_NAME,) if os.path.lexists(weights.parent / SIGNATURE_NAME) else ()
+    return Selection(tuple(sorted(files, key=lambda file: file.name)), signed)
 
 
 def _require_found(missing: Collection[str], folder: Path) -> None:

@@ -69,6 +69,24 @@ def test_each_signature_is_in_the_log_with_its_digest(vault: Vault) -> None:
     assert (entry.event, entry.details) == ("signature made", about)
 
 
+def test_envelope_is_signed_as_it_is_and_logged(vault: Vault) -> None:
+    encoded = b"DSSEv1 1 x 2 {}"
+    signature = vault.sign_envelope(encoded)
+    Ed25519PublicKey.from_public_bytes(bytes.fromhex(signature.public_key)).verify(
+        bytes.fromhex(signature.signature), encoded
+    )
+    entry = vault.audit_log()[-1]
+    assert entry.event == "signature made"
+    assert (entry.details or {})["purpose"] == "DSSEv1"
+    assert (entry.details or {})["message_sha256"] == hashlib.sha256(encoded).hexdigest()
+
+
+@pytest.mark.parametrize("message", [REPORT + MESSAGE, CERTIFICATE + MESSAGE, b"", MESSAGE])
+def test_envelope_signature_is_never_one_for_a_purpose(vault: Vault, message: bytes) -> None:
+    with pytest.raises(SignatureError, match="not the encoding of a DSSE envelope"):
+        vault.sign_envelope(message)
+
+
 def test_a_chain_of_rotations_leads_back_to_the_first(vault: Vault) -> None:
     first = vault.identity()
     early = vault.sign(MESSAGE)

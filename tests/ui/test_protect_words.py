@@ -52,6 +52,15 @@ RECEIPT: dict[str, Any] = {
 }  # fmt: skip
 
 
+def test_receipt_says_that_the_originals_signature_does_not_hold() -> None:
+    plain, example = receipt_html(RECEIPT), RECEIPT["example"]  # type: ignore[arg-type]
+    assert "model.sig" not in plain
+    stale = receipt_html(RECEIPT | {"example": example | {"left_out": ["model.sig"]}})  # type: ignore[arg-type]
+    assert "model.sig of the original was not copied, because it does not hold for the release" in stale
+    signed = receipt_html(RECEIPT | {"example": example | {"signature": "ab" * 32}})  # type: ignore[arg-type]
+    assert "model.sig covers all files" in signed
+
+
 def test_odds_follow_from_the_setting_and_the_planned_number_of_keys() -> None:
     said = odds_sentence(Parameters())
     assert "meets the paper's rule (at least 30 of 50 positions count) in 99.97 % of cases" in said

@@ -14,8 +14,9 @@ if TYPE_CHECKING:
 
 SCHEMA, VERSION = "irwm-command", 1
 CREATED, NAMED, PLANNED, RECORDED, OPENED = "created", "named", "planned", "recorded", "opened"
+ATTESTED = "attested"
 EXIT = {
-    CREATED: 0, WRITTEN: 0, FOUND: 0, NAMED: 0, PLANNED: 0, RECORDED: 0, OPENED: 0,
+    CREATED: 0, WRITTEN: 0, FOUND: 0, NAMED: 0, PLANNED: 0, RECORDED: 0, OPENED: 0, ATTESTED: 0,
     NOT_FOUND: 1, ERROR: 2, INCONCLUSIVE: 3, STOPPED: 4,
 }  # fmt: skip
 STOPPED_SAID = "Stopped; no partial output was left."

@@ -9,8 +9,8 @@ from typing import Any, NoReturn
 from ui.preset_names import TYPED
 
 INIT, PROTECT, INVESTIGATE, TRACE = "init", "protect", "investigate", "trace"
-COLLECT, OPEN_KEY = "collect", "open-key"
-COMMANDS = (INIT, PROTECT, INVESTIGATE, TRACE, COLLECT, OPEN_KEY)
+COLLECT, OPEN_KEY, ATTEST = "collect", "open-key", "attest"
+COMMANDS = (INIT, PROTECT, INVESTIGATE, TRACE, COLLECT, OPEN_KEY, ATTEST)
 DEVICES = ("auto", "cpu", "cuda")
 PRESETS = tuple(TYPED)
 UTILITIES = ("small", "yes", "no")
@@ -26,7 +26,7 @@ pipelines: same vault, same jobs, same signed reports. docs/headless.md has exam
 STATUS = """\
 exit status:
   0  release written; mark found; recipient named; vault made; answers recorded, or planned;
-     key opened
+     key opened; report attested
   1  not found
   2  error: bad usage, bad input, or the task failed
   3  inconclusive: this suspect supports neither answer
@@ -83,6 +83,15 @@ marked rows, and remove the mark from every copy made with it. Give it only to s
 again without your vault: an expert, a court. The vault's log records that the key was written.
 
   python app.py open-key 8afdfb2690dbd4ef for-the-expert
+"""
+
+
+ATTEST_ABOUT = """\
+Writes OUT, an in-toto attestation of a report that this vault signed, in a DSSE envelope: the suspect's
+files, the verdict, the key's commitment, log10 p, and the report's SHA-256. It is signed with the vault's
+identity. No data is sent. Needs the extra "release" (docs/release-engineering.md).
+
+  python app.py attest leak leak.dsse.json --public-key identity.pem
 """
 
 
@@ -143,12 +152,18 @@ def _parser() -> argparse.ArgumentParser:
     opened = command(OPEN_KEY, "write a key's own file, for an expert or a court", OPEN_KEY_ABOUT)
     opened.add_argument("key", metavar="KEY", help="its id in the vault, or the first characters of its fingerprint")
     opened.add_argument("folder", metavar="FOLDER", help="an existing folder that no one else can read")
+    attested = command(ATTEST, "export a signed report as an in-toto attestation", ATTEST_ABOUT)
+    attested.add_argument("report", metavar="REPORT", help="any file of the report, its folder, or its archive")
+    attested.add_argument("out", metavar="OUT", help="the new file")
+    attested.add_argument(
+        "--public-key", metavar="FILE", help="also write the identity's public key into this new file"
+    )
     _add_protect(protect)
     _add_collect(recorder)
     for each in (investigate, trace):
         _add_investigate(each)
-    for each in (init, protect, investigate, trace, recorder, opened):
-        _add_common(each, device=each not in (init, recorder, opened))
+    for each in (init, protect, investigate, trace, recorder, opened, attested):
+        _add_common(each, device=each not in (init, recorder, opened, attested))
     return parser
 
 
@@ -176,6 +191,16 @@ def _add_protect(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="files of the model's folder to include in the release; without it only weights, settings, tokenizer and "
         "texts such as README and LICENSE are copied",
+    )
+    parser.add_argument(
+        "--sign-key", default="", metavar="KEY",
+        help="sign each release as model.sig, with a PEM file (EC P-256) or the key of a PKCS#11 URI",
+    )  # fmt: skip
+    parser.add_argument(
+        "--secret-file", default="", metavar="FILE", help="its first line is the password of that file, or the PIN"
+    )
+    parser.add_argument(
+        "--base-model", default="", metavar="NAME", help="name the original in the model card, if the card names none"
     )
     parser.add_argument(
         "--report",

@@ -11,9 +11,10 @@ from argparse import Namespace
 from pathlib import Path
 
 import irwm
+from irwm.attestation.token import SCHEME
 from irwm.checkpoint.remote.address import is_address
 from irwm.checkpoint.remote.opening import local_path
-from irwm.errors import IrwmError, printable
+from irwm.errors import IrwmError, printable, shown_path
 from storage.backup import latest_backup
 from storage.errors import RecordNotFoundError, StorageError, VaultExistsError, VaultMissingError
 from storage.job_table import Job
@@ -24,7 +25,7 @@ from ui import offline
 from ui.command import output, passphrase, words
 from ui.command.argument_paths import absolute, content, existing
 from ui.command.collect import collect
-from ui.command.parser import COLLECT, INIT, OPEN_KEY, PROTECT, TRACE
+from ui.command.parser import ATTEST, COLLECT, INIT, OPEN_KEY, PROTECT, TRACE
 from ui.command.progress import Progress
 from ui.command.report_folder import check_free, copy_report
 from ui.command.stop import Stop
@@ -59,6 +60,8 @@ def run(given: Namespace, stop: Stop) -> output.Answer:
             return collect(given, lambda: _unlocked(given, _settings(given)))
         if given.command == OPEN_KEY:
             return _open_key(given)
+        if given.command == ATTEST:
+            return _attest(given)
         return _init(given, stop) if given.command == INIT else _job(given, stop)
     except IrwmError as error:
         return words.of_error(given.command, error)
@@ -100,6 +103,21 @@ def _open_key(given: Namespace) -> output.Answer:
     file = write_key(vault, ids[0], folder)
     vault.lock()
     return output.document(OPEN_KEY, output.OPENED, result={"key": ids[0], "file": str(file)}, files=[str(file)])
+
+
+def _attest(given: Namespace) -> output.Answer:
+    from irwm.attestation.new_file import write_new
+    from ui.services.attesting import attest
+
+    report, out = existing(given.report), absolute(given.out)
+    public = absolute(given.public_key) if given.public_key is not None else None
+    vault = _unlocked(given, _settings(given))
+    try:
+        envelope, pem = attest(vault, report)
+    finally:
+        vault.lock()
+    files = [str(write_new(out, envelope)), *([str(write_new(public, pem))] if public is not None else [])]
+    return output.document(ATTEST, output.ATTESTED, result={"file": files[0]}, files=files)
 
 
 def _job(given: Namespace, stop: Stop) -> output.Answer:
@@ -195,7 +213,15 @@ def _protect(given: Namespace, vault: Vault, settings: Settings) -> Asked:
         device=settings.device,
         utility=given.utility,
         also=given.also,
+        sign_key=given.sign_key if given.sign_key.startswith(SCHEME) else _path_text(given.sign_key),
+        secret_file=_path_text(given.secret_file),
+        base_model=given.base_model,
     )
+
+
+def _path_text(name: str) -> str:
+    """A file's absolute path, as a request stores it; "" for none."""
+    return shown_path(existing(name)) if name else ""
 
 
 def _examine(given: Namespace, vault: Vault, jobs: Jobs, settings: Settings) -> Asked:

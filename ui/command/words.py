@@ -7,9 +7,21 @@ from pathlib import Path
 from typing import Any
 
 from irwm.errors import IrwmError
+from irwm.release import SIGNATURE_NAME, STALE_SIGNATURE
 from irwm.report.numbers import number
 from storage.job_table import Job
-from ui.command.output import CREATED, NAMED, OPENED, PLANNED, RECORDED, STOPPED_SAID, Answer, document, unforeseen
+from ui.command.output import (
+    ATTESTED,
+    CREATED,
+    NAMED,
+    OPENED,
+    PLANNED,
+    RECORDED,
+    STOPPED_SAID,
+    Answer,
+    document,
+    unforeseen,
+)
 from ui.command.parser import COLLECT, TRACE
 from ui.jobs.results import error_of, names_somebody, outcome_of, passed_over, result_of, state_of
 from ui.services.outcomes import ERROR, FOUND, NOT_FOUND, PARTS, STOPPED, WRITTEN, error_parts
@@ -83,6 +95,8 @@ def sentence(answer: Answer) -> str:
         )
     if outcome == OPENED:
         return f"The key was written to {result['file']}, readable by this account alone."
+    if outcome == ATTESTED:
+        return f"The attestation was written to {result['file']}."
     if outcome == CREATED:
         return "The vault is made. Its passphrase cannot be reset."
     if outcome == WRITTEN:
@@ -114,6 +128,7 @@ def _written(result: Any) -> str:
     return (
         f"Written: {result['folder']}, {size_text(result['bytes'])}; read back, its mark is {reading['verdict']} "
         f"with {reading['count']} of {reading['present']} positions."
+        + (f" Warning: {STALE_SIGNATURE}." if SIGNATURE_NAME in result["left_out"] else "")
     )
 
 

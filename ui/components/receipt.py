@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from markupsafe import Markup
 
 from irwm.errors import printable
+from irwm.release import SIGNATURE_NAME, STALE_SIGNATURE
 from irwm.report.numbers import counted, number, power_html, power_text, why_capped
 from storage.records import Changes, MarkedBefore, ReadBack
 from ui.components.markup import facts
@@ -40,6 +41,7 @@ def receipt_html(receipt: Released | ReleasedMany) -> str:
         *_cost(receipt),
         ("Written", f"{size_text(receipt['bytes'])} in {len(receipt['files'])} files, listed in SHA256SUMS"),
         ("Left out", ", ".join(receipt["left_out"]) or "none"),
+        *_signatures(receipt["left_out"], receipt.get("signature", "")),
         *_before(receipt),
     ]
     return _card(
@@ -151,6 +153,7 @@ def _many_html(receipt: ReleasedMany) -> str:
             *_cost(receipt),
             ("Disk space used", _room_text(receipt)),
             ("Left out", ", ".join(example["left_out"]) or "none"),
+            *_signatures(example["left_out"], example.get("signature", "")),
         ]
     rows += [("Tracing", tracing_text(receipt["parameters"])), *_before(receipt)]
     title = f"The copies are ready: {number(written)} written" if written else "Every recipient already has a copy"
@@ -189,6 +192,16 @@ def _room_text(receipt: ReleasedMany) -> str:
     if not receipt["bytes_cloned"]:
         return taken
     return f"{taken}; the copies share another {size_text(receipt['bytes_cloned'])} on disk"
+
+
+def _signatures(left_out: Sequence[str], signature: str) -> _Rows:
+    """The release's own signature, and what became of the original's."""
+    rows: list[tuple[str, object]] = []
+    if signature:
+        rows.append(("Signed", f"{SIGNATURE_NAME} covers all files; check it with the command model_signing"))
+    if SIGNATURE_NAME in left_out:
+        rows.append(("Signature of the original", STALE_SIGNATURE))
+    return rows
 
 
 def _before(receipt: MarkedBefore) -> _Rows:

@@ -19,6 +19,7 @@ from irwm.errors import IrwmError, printable, shown_path
 from irwm.evidence.detection import INVARIANTS
 from irwm.keys.key import MAX_NAME
 from irwm.release import preflight
+from irwm.release.front_matter import rewrites_of
 from irwm.release.selection import select_files
 from irwm.report.numbers import counted, number
 from irwm.scheme.statistic import STATISTICS
@@ -30,7 +31,7 @@ from ui.jobs import KINDS, runner
 from ui.jobs.vault_access import secrets_for
 from ui.presets import check_memory
 from ui.services.recipients import MAX_NOTE, Recipient, RecipientListError, same_name
-from ui.services.releasing import issued
+from ui.services.releasing import issued, signer_of
 from ui.services.request import (
     ALWAYS,
     NEVER,
@@ -94,6 +95,9 @@ def protect(
     device: str = "auto",
     utility: str = SMALL,
     also: Sequence[str] = (),
+    sign_key: str = "",
+    secret_file: str = "",
+    base_model: str = "",
 ) -> Asked:
     """Mark a model for one owner or recipient, or for many.
 
@@ -103,12 +107,14 @@ def protect(
         recipients: who gets a copy; None for the one copy of `recipient`.
         utility: one of `UTILITIES`, whether the cost of the mark is measured.
         also: names of files of the model's folder to add to the release, see `irwm.insert`.
+        sign_key, secret_file, base_model: see `ProtectRequest`.
 
     Raises:
         RecipientListError: the list is empty, or each of them has a copy of this model.
         ParameterError: the parameters are too large for this computer, or `also` names a file that the model does not
             have.
         PublishError, DiskSpaceError, OutputExistsError: `out` cannot take the release.
+        SigningKeyError: the key for signatures cannot be used.
         IrwmError: the owner is missing, a text is too long, or the model cannot be opened.
     """
     checkpoint = irwm.open_checkpoint(model)
@@ -125,9 +131,14 @@ def protect(
         many=recipients is not None,
         utility=_one_of("utility", utility, UTILITIES),
         also=tuple(sorted(also)),
+        sign_key=sign_key,
+        secret_file=secret_file,
+        base_model=base_model,
         device=device,
     )
     select_files(checkpoint, also)
+    rewrites_of(checkpoint, base_model, also)
+    signer_of(sign_key, secret_file)
     if request.many:
         whom = f"for {counted(len(people), 'recipient')} in {shown_path(out.name)}"
         return Asked(f"Protect {shown_path(model.name)} {whom}", request)

@@ -15,7 +15,7 @@ import irwm
 from irwm.checkpoint.card import card_of
 from irwm.errors import IrwmError, shown_path
 from irwm.keys.key import MAX_NAME
-from irwm.release import Preflight, preflight
+from irwm.release import SIGNATURE_NAME, STALE_SIGNATURE, Preflight, preflight
 from irwm.report.numbers import number
 from storage.job_files import JobFiles
 from storage.job_table import Job
@@ -429,7 +429,7 @@ class Protect:
             ready = room_for(model, out, copies) if who == SEVERAL else preflight(model, out)
         except IrwmError as error:
             return notices.error_html(error), gr.skip(), gr.skip()
-        others = [file for file in ready.left_out if not file.endswith("/")]
+        others = [file for file in ready.left_out if not file.endswith("/") and file != SIGNATURE_NAME]
         said = notices.note_html(room_text(ready, copies, out), good=True)
         if others == list(offered):
             return said, gr.skip(), gr.skip()  # the selection may have changed in the meantime
@@ -540,7 +540,8 @@ def room_text(ready: Preflight, copies: int, out: Path) -> str:
         needs += f" for {each}"
     there = f"; {size_text(ready.free)} free in {out}"
     folders = [name for name in ready.left_out if name.endswith("/")]  # the files are listed to be selected
-    return needs + there + (f". Left out: {', '.join(folders)}" if folders else "")
+    said = needs + there + (f". Left out: {', '.join(folders)}" if folders else "")
+    return said + (f". {STALE_SIGNATURE}" if SIGNATURE_NAME in ready.left_out else "")
 
 
 def _step(label: str, number_of: int) -> gr.Step:

@@ -5,6 +5,7 @@ The key is in the vault and the release is complete, so running the same request
 
 from __future__ import annotations
 
+import hashlib
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
@@ -15,16 +16,18 @@ import torch
 
 import irwm
 from irwm.checkpoint import Checkpoint
-from irwm.checkpoint.files import CHUNK, open_regular, open_seen, read_into
+from irwm.checkpoint.files import CHUNK, open_regular, open_seen, read_into, read_small
 from irwm.errors import CancelledError, IrwmError, OutputExistsError
 from irwm.evidence.detection import detect_marks
 from irwm.keys.check_original import check_original, placed
-from irwm.release import MANIFEST_NAME, read_manifest, verify_manifest
+from irwm.release import MANIFEST_NAME, SIGNATURE_NAME, read_manifest, verify_manifest
+from irwm.release.front_matter import Rewrite, rewrites_of
 from irwm.release.patches import NoisyRows, row_patches
 from irwm.release.selection import SourceFile, select_files
 from irwm.release.unmarked import holders
 
 _ROWS_AT_ONCE = 8192
+_MOST_SIGNATURE = 64 << 20
 
 
 def finished(
@@ -35,11 +38,12 @@ def finished(
     cancelled: Callable[[], bool],
     device: str,
     also: Sequence[str] = (),
+    base_model: str = "",
 ) -> irwm.Release | None:
     """The finished copy in this key's folder, as `irwm.insert` returned it; None if the folder does not exist.
 
     Args:
-        also: other files in the copy, as for `irwm.insert`.
+        also, base_model: other files in the copy, and the base model in its card, as for `irwm.insert`.
 
     Raises:
         OutputExistsError: the folder is not that copy, and is not changed.
@@ -49,14 +53,14 @@ def finished(
         return None
     if not os.path.lexists(folder / MANIFEST_NAME):
         raise _occupied(folder, f"no manifest ({MANIFEST_NAME})")
-    selection, patched = select_files(model, also), _patched(model, key)
+    selection, patched, rewrites = select_files(model, also), _patched(model, key), rewrites_of(model, base_model, also)
     try:
         manifest = read_manifest(folder)
         check = verify_manifest(folder, cancelled=cancelled)
         if not check.ok:
             differing = [*check.changed, *check.missing, *check.extra]
             raise _occupied(folder, f"files that differ from the manifest: {len(differing)} (first: {differing[0]})")
-        _require_original(selection.files, patched, folder, set(manifest.files), cancelled)
+        _require_original(selection.files, patched, rewrites, folder, set(manifest.files), cancelled)
         copy = irwm.open_checkpoint(folder)
         examination = irwm.Examination(copy, model, device)
         found = [  # the marks, as `insert` verifies them
@@ -70,7 +74,9 @@ def finished(
         raise _occupied(folder, error.problem) from error
     if wrong := [finding.verdict for finding in found if finding.verdict != "found"]:
         raise _occupied(folder, f"a model whose verdict for the key is “{wrong[0]}”")
-    size = sum((folder / name).stat().st_size for name in (*manifest.files, MANIFEST_NAME))
+    signature = folder / SIGNATURE_NAME
+    signed = (SIGNATURE_NAME,) if signature.is_file() else ()
+    size = sum((folder / name).stat().st_size for name in (*manifest.files, MANIFEST_NAME, *signed))
     head, theirs = model.output_head if key.head is not None else None, copy.output_head
     head_rows = _changed_rows(head, theirs) if head is not None and theirs is not None else np.empty(0, np.int64)
     return irwm.Release(
@@ -78,6 +84,7 @@ def finished(
         manifest,
         selection.left_out,
         size,
+        signature=hashlib.sha256(read_small(signature, _MOST_SIGNATURE, "signature")).hexdigest() if signed else "",
         changed_rows=_changed_rows(model, copy),
         head_rows=head_rows,
         verification=found[0],
@@ -118,6 +125,7 @@ def _patched(model: Checkpoint, key: irwm.Key) -> dict[Path, list[tuple[int, int
 def _require_original(
     files: Sequence[SourceFile],
     patched: Mapping[Path, Sequence[tuple[int, int]]],
+    rewrites: Mapping[str, Rewrite],
     folder: Path,
     listed: set[str],
     cancelled: Callable[[], bool],
@@ -133,6 +141,10 @@ def _require_original(
     if listed != names:
         raise _occupied(folder, f"extra or missing files (first: {min(listed ^ names)})")
     for file in files:
+        if file.name in rewrites:
+            if (folder / file.name).read_bytes() != rewrites[file.name](file.path):
+                raise _occupied(folder, f"{file.name}, which differs from the original's file with the base model")
+            continue
         if not _same_outside(file, folder / file.name, patched.get(file.path, ()), cancelled):
             raise _occupied(folder, f"{file.name}, which differs from the original's file outside the mark")
 

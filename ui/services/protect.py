@@ -25,7 +25,7 @@ from typing import Any, Protocol
 import irwm
 from irwm.checkpoint import Checkpoint
 from irwm.errors import InsertionError, IrwmError, OutputExistsError, PublishError, path_from, printable
-from irwm.release import MANIFEST_NAME, Preflight, preflight, sweep_partials
+from irwm.release import MANIFEST_NAME, SIGNATURE_NAME, STALE_SIGNATURE, Preflight, preflight, sweep_partials
 from irwm.release.cloning import ClonedFrom
 from irwm.release.partial import sync_folder
 from irwm.scheme.invariant import Layer0
@@ -47,6 +47,7 @@ from ui.services.releasing import (
     sealed_for,
     sealed_for_one,
     secret_of,
+    signer_of,
 )
 from ui.services.request import ProtectRequest
 from ui.services.results import Example, ReceiptLine, Released, ReleasedMany
@@ -78,17 +79,19 @@ def run(request: ProtectRequest, vault: Vault, work: Work) -> Released | Release
         OutputExistsError: the folder is not new, or of many, is a release itself; also if no copy could be written.
         DiskSpaceError: not enough space for all remaining copies; or, later, for the next one.
         InsertionError: the first copy could not be marked; then no copy of this model can with these settings.
+        SigningKeyError: the key that was chosen cannot sign.
     """
     device, recipients = device_of(request.device), request.recipients
     if request.many:
         recipients = checked((person.name, person.note) for person in recipients)
+    sign = signer_of(request.sign_key, request.secret_file)
     with alone(vault.home, work):
         work.progress(0, 0, "Opening the original")
         model = irwm.open_checkpoint(request.model)
         work.progress(0, 0, "Fingerprinting the embedding and searching the vault")
         among = {same_name(person.name) for person in recipients}
         known = issued(vault, model.fingerprint, request.owner, request.parameters, among)
-        copies = Copies(vault, model, device, work, request.also)
+        copies = Copies(vault, model, device, work, request.also, sign, request.base_model)
         place: _Place = (_FolderEach if request.many else _OneFolder)(copies, known, path_from(request.out))
         receipts = _Receipts(work.files if request.many else None)
         batch = _Batch(request, copies, known, place, receipts, Layer0(model, device), copies.marked_before())
@@ -398,8 +401,12 @@ class _Batch:
         release = self.place.finished(key)
         if release is not None:
             copies.work.log(f"{folder.name} was finished by an earlier run; filing its receipt now")
+            if copies.sign is not None and not release.signature:
+                copies.work.log(f"Warning: {folder.name} has no signature; sign it with the command irwm sign")
         else:
             release = copies.write(key, folder, mine or copies.work.progress, shared)
+        if SIGNATURE_NAME in release.left_out and not self.receipts.counts[WRITTEN]:
+            copies.work.log(f"Warning: {STALE_SIGNATURE}")
         receipt = copies.file(record, key, release, self.before)
         self.place.after_filing(key)
         self.receipts.add(recipient, WRITTEN, receipt)
@@ -494,6 +501,7 @@ def _example(receipt: Receipt) -> Example:
         "changed_head_rows": receipt["changed_head_rows"],
         "head_tensor": receipt["head_tensor"],
         "left_out": receipt["left_out"],
+        "signature": receipt.get("signature", ""),
         "bytes": receipt["bytes"],
     }
 

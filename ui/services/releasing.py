@@ -20,6 +20,7 @@ from irwm.checkpoint.platform import unlock_and_close
 from irwm.keys.check_original import check_original
 from irwm.release.cloning import ClonedFrom
 from irwm.release.insertion import Progress, marked_rows
+from irwm.release.publish import Sign
 from storage.errors import StorageError
 from storage.files import open_to_append, private_folder, replace_private
 from storage.records import Changes, CopyFacts, KeyRecord, MarkedBefore, Receipt, ReleaseRecord
@@ -104,6 +105,19 @@ def secret_of(vault: Vault, record: KeyRecord | None) -> bytes | None:
         DamagedRecordError: the key was changed. A new secret would silently split the recipients into two groups.
     """
     return irwm.Key.from_bytes(vault.key_bytes(record.id)).secret if record else None
+
+
+def signer_of(sign_key: str, secret_file: str) -> Sign | None:
+    """What signs each copy; None if no key was chosen.
+
+    Raises:
+        SigningKeyError, MissingExtraError, CheckpointError: as `irwm.attestation.open_signing_key`.
+    """
+    if not sign_key:
+        return None
+    from irwm.attestation import model_signer, open_signing_key  # reports, which the other copies do not need
+
+    return model_signer(open_signing_key(sign_key, secret_file))
 
 
 def require_margin(model: Checkpoint, key: irwm.Key, device: str) -> None:
@@ -199,6 +213,8 @@ class Copies:
         vault: unlocked.
         device: "cpu" or "cuda".
         also: names of other files to copy.
+        sign: signs each copy; None for no signature.
+        base_model: the original's name for the model card; "" for none.
     """
 
     vault: Vault
@@ -206,6 +222,8 @@ class Copies:
     device: str
     work: Work
     also: Sequence[str] = ()
+    sign: Sign | None = None
+    base_model: str = ""
 
     def key(self, record: KeyRecord) -> irwm.Key:
         """A sealed key."""
@@ -213,15 +231,19 @@ class Copies:
 
     def finished(self, key: irwm.Key, folder: Path) -> irwm.Release | None:
         """The copy that an earlier run finished in this folder; see `ui.services.finished`."""
-        return finished(self.model, key, folder, cancelled=self.work.cancelled, device=self.device, also=self.also)
+        return finished(
+            self.model, key, folder, cancelled=self.work.cancelled, device=self.device, also=self.also,
+            base_model=self.base_model,
+        )  # fmt: skip
 
     def write(
         self, key: irwm.Key, folder: Path, progress: Progress, shared: Mapping[str, ClonedFrom] | None = None
     ) -> irwm.Release:
         """Writes and verifies a copy; errors as `irwm.insert`."""
         return irwm.insert(
-            self.model, key, folder, progress, self.device, self.work.cancelled, shared=shared, also=self.also
-        )
+            self.model, key, folder, progress, self.device, self.work.cancelled, shared=shared, also=self.also,
+            sign=self.sign, base_model=self.base_model,
+        )  # fmt: skip
 
     def file(self, record: KeyRecord, key: irwm.Key, release: irwm.Release, before: MarkedBefore) -> Receipt:
         """Files the receipt of a copy, with the entries of `marked_before`, and returns it."""
@@ -256,6 +278,7 @@ def receipt_of(model: Checkpoint, key: irwm.Key, release: irwm.Release) -> CopyF
         "bytes": release.bytes_written,
         "files": dict(release.manifest.files),
         "left_out": list(release.left_out),
+        "signature": release.signature,
         **changes(model, copy, release.changed_rows, release.head_rows, exact=not p.noise_coordinates),
         "verdict": found.verdict,
         "count": found.count,

@@ -96,6 +96,8 @@ class ProtectRequest(Request):
         many: whether each recipient's copy gets a folder in `out`.
         utility: whether to measure the cost of the mark, see `ui.services.certifying`.
         also: names of other files of the model's folder to add to a copy, see `irwm.insert`.
+        sign_key, secret_file: the key that signs each copy, see `irwm.attestation.open_signing_key`; "" for none.
+        base_model: the original's name for the model card, see `irwm.insert`; "" for none.
     """
 
     model: str
@@ -106,6 +108,9 @@ class ProtectRequest(Request):
     many: bool = False
     utility: str = NEVER
     also: tuple[str, ...] = ()
+    sign_key: str = ""
+    secret_file: str = ""
+    base_model: str = ""
 
     @classmethod
     def _parts(cls, values: dict[str, Any]) -> dict[str, Any]:

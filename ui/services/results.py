@@ -25,6 +25,7 @@ class Example(Changes):
     """What all copies of one request have in common."""
 
     left_out: list[str]
+    signature: str
     bytes: int
 
 

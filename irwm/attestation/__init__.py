@@ -1,0 +1,56 @@
+"""Documents about releases and reports in the formats of other tools. No module sends any data.
+
+    signing_key        an EC P-256 key in a PEM file, or on a PKCS#11 token (token)
+    model_signature    model.sig, an OpenSSF Model Signing signature over a release
+    statement          an in-toto statement of a signed report, and the DSSE envelope around a statement
+    bill               a CycloneDX ML-BOM of a release
+    rekor              the entry with which a signature can be handed in to a Rekor transparency log
+
+The libraries are those of the extra `release`; they are imported when a function needs them. The names of this package
+are imported on first use, so that a signature does not load the code of reports.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from irwm.attestation.bill import BillDetails, bill_of_materials
+    from irwm.attestation.model_signature import model_signer, sign_release
+    from irwm.attestation.rekor import rekor_entry
+    from irwm.attestation.signing_key import open_signing_key, public_pem
+    from irwm.attestation.statement import enveloped, report_statement
+
+__all__ = [
+    "BillDetails",
+    "bill_of_materials",
+    "enveloped",
+    "model_signer",
+    "open_signing_key",
+    "public_pem",
+    "rekor_entry",
+    "report_statement",
+    "sign_release",
+]
+
+# The module of each name.
+_HOMES = {
+    "BillDetails": "bill",
+    "bill_of_materials": "bill",
+    "enveloped": "statement",
+    "model_signer": "model_signature",
+    "open_signing_key": "signing_key",
+    "public_pem": "signing_key",
+    "rekor_entry": "rekor",
+    "report_statement": "statement",
+    "sign_release": "model_signature",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    found = getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+    globals()[name] = found
+    return found

@@ -50,6 +50,7 @@ class Preferences:
         theme: one of `THEMES`.
         language: one of `irwm.language.LANGUAGES`.
         servers: host names, or stores such as "s3://models", from which suspects may be read; none by default.
+        backups: full path of a folder, on another disk if possible, that gets a copy of each backup; "" for none.
 
     Raises:
         PreferencesError: a value is out of range.
@@ -61,6 +62,7 @@ class Preferences:
     theme: str = "system"
     servers: tuple[str, ...] = ()
     language: str = ENGLISH
+    backups: str = ""
 
     def __post_init__(self) -> None:
         _check(self.device in DEVICES, "this device is not supported", ", ".join(DEVICES), self.device)
@@ -90,6 +92,13 @@ class Preferences:
             usable = isinstance(server, str) and len(server) <= 253 and _SERVER.fullmatch(server) is not None
             _check(usable, "this is not a server name", "a host such as huggingface.co, or s3://BUCKET", server)
 
+        _check(
+            self.backups == "" or _is_full_path(self.backups),
+            "the folder for backups is not given as a full path",
+            "an absolute path, such as /media/usb/irwm",
+            self.backups,
+        )
+
     @property
     def idle_seconds(self) -> float:
         """The idle time in the unit that the vault uses."""
@@ -105,6 +114,7 @@ class Preferences:
             "theme": self.theme,
             "servers": list(self.servers),
             "language": self.language,
+            "backups": self.backups,
         }
 
     @classmethod

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 import irwm
-from storage.backup import latest_backup
+from storage.backup import inspect, latest_backup
 from tests.jobs.recipients import put_in_vault
-from tests.ui.handlers import Pages, value
+from tests.ui.handlers import PASSPHRASE, Pages, value
 from ui.components.backup_reminder import LOOKED_AT, reminder_text, unsaved_keys
 
 
@@ -44,3 +45,27 @@ def test_key_reminder_stays_until_a_backup(pages: Pages, tiny_path: Path, page: 
     assert reminded() is None
     # Very many are not counted one by one.
     assert reminder_text(LOOKED_AT, "").startswith("50 or more keys are not backed up")
+
+
+def test_a_backup_is_also_written_to_the_chosen_folder(pages: Pages, tmp_path: Path) -> None:
+    other = tmp_path / "other disk"
+    other.mkdir()
+    pages.context.prefer(replace(pages.context.settings.preferences, backups=str(other)))
+    out = pages.call("backup", "click")
+    stored = latest_backup(pages.vault.home)
+    assert stored is not None
+    (copy,) = other.iterdir()
+    assert copy.name == stored.name
+    assert copy.stat().st_mode & 0o777 == 0o600
+    assert inspect(copy, PASSPHRASE).vault == inspect(stored, PASSPHRASE).vault
+    assert str(copy) in str(out)
+
+
+def test_a_folder_for_backups_that_is_gone_does_not_prevent_the_backup(pages: Pages, tmp_path: Path) -> None:
+    pages.context.prefer(replace(pages.context.settings.preferences, backups=str(tmp_path / "unplugged")))
+    out = str(pages.call("backup", "click"))
+    stored = latest_backup(pages.vault.home)
+    assert stored is not None
+    assert f"{stored}, but not to the folder for backups" in out
+    assert "he backup cannot be written" in out
+    assert stored.name in out, "it is offered as a download"

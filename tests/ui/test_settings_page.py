@@ -40,8 +40,9 @@ def save(
     roots: Any = "",
     servers: Any = "",
     language: Any = "en",
+    backups: Any = "",
 ) -> dict[str, Any]:
-    return pages.call("save-settings", "click", theme, language, idle, device, roots, servers)
+    return pages.call("save-settings", "click", theme, language, idle, device, roots, servers, backups)
 
 
 def test_saved_settings_apply_at_once_and_persist(free: Pages, tmp_path: Path) -> None:
@@ -70,6 +71,21 @@ def test_saved_servers_may_be_asked_at_once(free: Pages) -> None:
     assert free.context.settings.servers == ("huggingface.co", "hf.co")
     save(free)
     assert os.environ["IRWM_SERVERS"] == ""
+
+
+def test_folder_for_backups_is_outside_the_vaults_folder(free: Pages, tmp_path: Path) -> None:
+    other, home = tmp_path / "other disk", free.context.settings.home
+    other.mkdir()
+    (home / "inside").mkdir()
+    assert told(save(free, backups=f' "{other}" ')) == []
+    assert preferences.read(home).backups == str(other)
+    for wrong in (str(home), str(home / "inside"), str(tmp_path / "missing"), "relative", "a\0b"):
+        assert told(save(free, backups=wrong)) == ["set-backups-notice"], wrong
+    assert preferences.read(home).backups == str(other)
+    other.rmdir()  # its disk was unplugged
+    assert told(save(free, backups=str(other))) == []
+    assert told(save(free)) == []
+    assert preferences.read(home).backups == ""
 
 
 def test_saved_folders_apply_at_once_to_every_picker(free: Pages, tmp_path: Path) -> None:

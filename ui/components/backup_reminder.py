@@ -10,6 +10,7 @@ import gradio as gr
 
 from irwm.report.numbers import number
 from storage.backup import latest_backup
+from storage.errors import StorageError
 from storage.vault import Vault
 from ui.components import notices
 from ui.components.events import PRIVATE
@@ -19,11 +20,35 @@ from ui.context import Context
 
 # Number of the newest keys that are checked; if none of them is in the backup, the text says "50 or more".
 LOOKED_AT = 50
-BACKED_UP = (
-    "A sealed copy was written to {}. It is on the same disk as the vault, so download the backup and keep it on "
-    "another disk. To restore a backup, lock the vault and use the form below the passphrase field."
+# The form that restores a backup.
+_RESTORE = "To restore a backup, lock the vault and use the form below the passphrase field."
+_BACKED_UP = (
+    "A sealed copy was written to {}. It is in the vault’s own folder, so download the backup and keep it on another "
+    "disk, or choose a folder for backups in Settings. " + _RESTORE
+)
+_IN_BOTH = "A sealed copy was written to {}, and another one to {}. " + _RESTORE
+_NOT_COPIED = (
+    "A sealed copy was written to {}, but not to the folder for backups. Download the backup and keep it on another "
+    "disk."
 )
 DOWNLOAD = "Download the backup"
+
+
+def back_up(context: Context, request: gr.Request) -> tuple[str, gr.DownloadButton]:
+    """Backs up the vault, also to the folder chosen in Settings; returns what was done, as HTML, and the download.
+
+    Raises:
+        StorageError: no backup was made.
+    """
+    vault, folder = context.require(request), context.settings.preferences.backups
+    path = vault.backup()
+    if not folder:
+        return notices.note_html(_BACKED_UP.format(path), good=True), download_copy(path)
+    try:
+        other = vault.backup(Path(folder, path.name))
+    except StorageError as error:
+        return notices.note_html(_NOT_COPIED.format(path)) + notices.error_html(error), download_copy(path)
+    return notices.note_html(_IN_BOTH.format(path, other), good=True), download_copy(path)
 
 
 def unsaved_keys(vault: Vault) -> tuple[int, str]:
@@ -71,13 +96,12 @@ def backup_reminder(context: Context, triggers: list[Callable[..., Any]], name: 
         return gr.Row(visible=bool(count)), notices.note_html(reminder_text(count, last)) if count else ""
 
     @guarded
-    def back_up(request: gr.Request) -> Any:
-        path = context.require(request).backup()
-        said = gr.HTML(notices.note_html(BACKED_UP.format(path), good=True), visible=True)
-        return gr.Row(visible=False), said, download_copy(path)
+    def make(request: gr.Request) -> Any:
+        said, offered = back_up(context, request)
+        return gr.Row(visible=False), gr.HTML(said, visible=True), offered
 
     gr.on(triggers, look, None, [box, said], trigger_mode="always_last", **PRIVATE)
-    now.click(back_up, None, [box, done, saved], **PRIVATE)
+    now.click(make, None, [box, done, saved], **PRIVATE)
 
 
 def _digits(text: str) -> str:

@@ -72,8 +72,8 @@ def build(context: Context, tab: gr.Tab) -> None:
 
 
 def choices(given: frozenset[str]) -> tuple[list[gr.Component], dict[str, gr.HTML]]:
-    """The fields that an officer fills in: theme, language, idle minutes, device, folders, servers; and the places for
-    their errors.
+    """The fields that an officer fills in: theme, language, idle minutes, device, folders, servers, folder of backups;
+    and the places for their errors.
 
     Args:
         given: the environment variables that are set; their settings cannot be changed here.
@@ -128,8 +128,25 @@ def choices(given: frozenset[str]) -> tuple[list[gr.Component], dict[str, gr.HTM
         html_attributes=gr.InputHTMLAttributes(autocomplete="off", spellcheck=False),
     )
     servers_notice = gr.HTML(visible=False, elem_id="set-servers-notice")
-    notes = {"idle": idle_notice, "device": device_notice, "roots": roots_notice, "servers": servers_notice}
-    return [theme, language, idle, device, roots, servers], notes
+    backups = gr.Textbox(
+        label="Folder for backups",
+        info="Each backup of the vault is also copied to this folder, which should be on another disk. If this field "
+        "is empty, backups are kept only in the vault’s folder",
+        max_lines=1,
+        max_length=LONGEST_PATH,
+        elem_classes="path-field",
+        elem_id="set-backups",
+        html_attributes=gr.InputHTMLAttributes(autocomplete="off", spellcheck=False),
+    )
+    backups_notice = gr.HTML(visible=False, elem_id="set-backups-notice")
+    notes = {
+        "idle": idle_notice,
+        "device": device_notice,
+        "roots": roots_notice,
+        "servers": servers_notice,
+        "backups": backups_notice,
+    }
+    return [theme, language, idle, device, roots, servers, backups], notes
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,11 +168,12 @@ class Handlers:
             now.device,
             "\n".join(str(root) for root in shown),
             "\n".join(now.servers),
+            now.preferences.backups,
             fixed_html(self.context),
         )
 
     def fill(self, request: gr.Request) -> Any:
-        return self.state() if self.context.is_open(request) else (gr.skip(),) * 8
+        return self.state() if self.context.is_open(request) else (gr.skip(),) * 9
 
     def keep(
         self,
@@ -165,6 +183,7 @@ class Handlers:
         device: str,
         roots: str | None,
         servers: str | None,
+        backups: str | None,
         request: gr.Request,
     ) -> Any:
         context = self.context
@@ -179,6 +198,9 @@ class Handlers:
         with at("servers"):
             named = tuple(dict.fromkeys((servers or "").casefold().split()))
             chosen = chosen if SERVERS in given else replace(chosen, servers=named)
+        with at("backups"):
+            folder = backup_folder(backups or "", before.backups, context.settings.home)
+            chosen = replace(chosen, backups=folder)
         with at("device"):
             chosen = chosen if DEVICE in given else replace(chosen, device=device)
             # Before any setting is stored: this raises if the chosen GPU does not exist.
@@ -242,6 +264,35 @@ def named_roots(typed: str, known: Sequence[str]) -> tuple[str, ...]:
             )
         found.append(str(path))
     return tuple(dict.fromkeys(found))
+
+
+def backup_folder(typed: str, known: str, home: Path) -> str:
+    """The folder for copies of backups, as a full path; "" for none.
+
+    Args:
+        known: the one that was set before; it may be missing now, such as a disk that is not plugged in.
+        home: the folder of the vault.
+
+    Raises:
+        PreferencesError: it is not a folder, or it is inside the vault's folder.
+    """
+    line = typed.strip().strip('"').strip()
+    if line in ("", known):
+        return line
+    try:
+        path = Path(line).expanduser()
+        usable = path.is_absolute() and path.is_dir()
+        inside = usable and home.resolve() in (path.resolve(), *path.resolve().parents)
+    except (OSError, RuntimeError, ValueError):
+        usable = inside = False
+    if not usable or inside:
+        raise PreferencesError(
+            "this folder is inside the vault’s folder" if inside else "this is not the path of a folder",
+            file=line,
+            expected="the full path of an existing folder outside the vault’s folder, on another disk if possible",
+            advice="choose another folder, or leave the field empty",
+        )
+    return str(path)
 
 
 def _is_too_much(resolved: Path) -> bool:

@@ -21,7 +21,7 @@ from storage.job_table import Job
 from storage.records import Receipt
 from storage.vault import Vault
 from ui.components import notices
-from ui.components.backup_reminder import BACKED_UP, DOWNLOAD, backup_reminder
+from ui.components.backup_reminder import DOWNLOAD, back_up, backup_reminder
 from ui.components.case_file import short_path
 from ui.components.commitment_box import commitment_box
 from ui.components.events import PRIVATE
@@ -36,7 +36,7 @@ from ui.components.paged_table import Found, PagedTable, damage_html, named
 from ui.components.places import Places, at
 from ui.components.receipt import reading_text
 from ui.components.secret_field import secret_field
-from ui.components.uploads import download, download_copy
+from ui.components.uploads import download
 from ui.context import Context
 from ui.jobs import runner
 from ui.passphrases import check_new
@@ -182,8 +182,7 @@ class VaultPage:
 
     @guarded
     def back_up(self, request: gr.Request) -> Any:
-        path = self.context.require(request).backup()
-        return notices.note_html(BACKED_UP.format(path), good=True), download_copy(path)
+        return back_up(self.context, request)
 
     def change_passphrase(
         self,

@@ -219,7 +219,7 @@ def _attest(given: argparse.Namespace) -> int:
     from irwm.attestation import enveloped, open_signing_key, public_pem, report_statement
 
     key = open_signing_key(given.key, given.secret_file)
-    _write(given.out, enveloped(report_statement(path_from(given.report)), key))
+    _write(given.out, enveloped(report_statement(path_from(given.report), given.identity), key))
     return _public_key(given, public_pem(key.public_key()))
 
 
@@ -389,6 +389,7 @@ def _add_release_commands(commands: Any) -> None:
     attest.set_defaults(run=_attest)
     attest.add_argument("report", metavar="REPORT", help="any file of the report, its folder, or its archive")
     attest.add_argument("--out", metavar="FILE", required=True, help="the new file")
+    attest.add_argument("--identity", metavar="HEX", default="", help="the expected signer's first public key")
 
     for command in (sign, attest):
         command.add_argument(

@@ -1,7 +1,7 @@
 """`model.sig`: a signature over a release in the format of OpenSSF Model Signing, which `model_signing verify` reads.
 
-It covers every file by its SHA-256, SHA256SUMS included. The hashes are those computed while the release was written,
-so no file is read twice.
+It covers every file by its SHA-256, SHA256SUMS included, but not the files of Git, which `model_signing` ignores. The
+hashes are those computed while the release was written, so no file is read twice.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from irwm.attestation.new_file import write_new
 from irwm.errors import AttestationError, OutputExistsError
 from irwm.extras import release_libraries
-from irwm.release.manifest import MANIFEST_NAME, SIGNATURE_NAME, format_manifest, read_manifest
+from irwm.release.manifest import LOCK_NAME, MANIFEST_NAME, SIGNATURE_NAME, format_manifest, read_manifest
 from irwm.release.publish import Sign
 
 # The paths that `model_signing` leaves out by default.
@@ -56,6 +56,10 @@ def sign_release(folder: str | Path, key: ec.EllipticCurvePrivateKey) -> Path:
     if os.path.lexists(target):
         raise OutputExistsError(
             "the release is signed already", file=target, advice="Remove this file to sign the release again"
+        )
+    if os.path.lexists(folder / LOCK_NAME):  # no signature would hold, because it does not list this file
+        raise AttestationError(
+            "the release has a file left by an interrupted run", file=folder / LOCK_NAME, advice="Remove this file"
         )
     digests = read_manifest(folder).files
     # The bytes from which the digests were read: another form would have another digest.

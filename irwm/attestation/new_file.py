@@ -15,7 +15,12 @@ def write_new(path: Path, content: bytes) -> Path:
     """
     try:
         with path.open("xb") as file:
-            file.write(content)
+            try:
+                file.write(content)
+                file.flush()
+            except OSError:
+                path.unlink()  # no part of a document stays
+                raise
     except OSError as error:
         raise AttestationError(
             "the file cannot be written",

@@ -52,6 +52,7 @@ def _envelope(path: Path) -> dict[str, Any]:
         envelope = {"payload": values["payload"], "payloadType": values["payloadType"], "signatures": signatures}
         if not signatures or not isinstance(values["payloadType"], str):
             raise ValueError("no signature")
+        values["payloadType"].encode("utf-8")
         for text in (values["payload"], *(each["sig"] for each in signatures)):
             base64.b64decode(text, validate=True)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:

@@ -22,8 +22,10 @@ from irwm.extras import release_libraries
 from irwm.report import schema
 from irwm.report.checks import Check
 from irwm.report.document import SCHEMA, from_json
+from irwm.report.reader_inputs import Brought
 from irwm.report.received import SIGNATURE, Received, receive
 from irwm.report.signature_file import read_signature
+from irwm.report.verify import verified
 
 STATEMENT_TYPE = "https://in-toto.io/Statement/v1"
 PAYLOAD_TYPE = "application/vnd.in-toto+json"
@@ -35,15 +37,15 @@ EnvelopeKey: TypeAlias = EllipticCurvePrivateKey | Ed25519PrivateKey
 def report_statement(report: str | Path, signer: str = "") -> bytes:
     """The statement of a signed report, as canonical JSON.
 
-    The report's own signature is checked, and that its numbers are those that were signed. `irwm verify` checks more.
+    The report is verified first, without models and keys (`irwm.report.verify`): a failed check is an error.
 
     Args:
         report: any of its files, its folder, or its archive.
         signer: the expected first public key of its signer, hex; "" for any.
 
     Raises:
-        AttestationError: there is no report, it is of another kind, it is not signed by this signer, or it has no hash
-            of a file.
+        AttestationError: there is no report, it is of another kind, it is not signed by this signer, a check fails, or
+            a file of the suspect was not hashed.
         ReportError: the report or its signature is malformed.
         SignatureError: the report's signature does not hold.
     """
@@ -59,11 +61,21 @@ def report_statement(report: str | Path, signer: str = "") -> bytes:
             found=identity,
             advice="Attest it with a key file or a token (irwm attest), or in the vault that signed it",
         )
-    files = {file["name"]: file["sha256"] for file in document["items"]["suspect"]["files"] if file["sha256"]}
-    if not files:
+    failed = [check for check in verified(received, Brought(identity=signer or None)).checks if check.ok is False]
+    if failed:
         raise AttestationError(
-            "the report does not have the SHA-256 of any of the suspect's files, so a statement would be about none",
+            "the report does not pass verification",
             file=received.folder / received.file(".json"),
+            found="; ".join(f"{check.name}: {check.said}" for check in failed[:3]),
+            advice="Run irwm verify on the report to see all checks",
+        )
+    files = {file["name"]: file["sha256"] for file in document["items"]["suspect"]["files"]}
+    # Settings and tokenizer are the same in the original: without the weights, the statement would be about both.
+    if not files or not all(files.values()):
+        raise AttestationError(
+            "the report lacks the SHA-256 of some of the suspect's files",
+            file=received.folder / received.file(".json"),
+            found=", ".join(name for name, digest in files.items() if not digest) or "no files",
             advice="Examine a suspect whose files are on this computer",
         )
     evaluation, verdict = document["evaluation"], document["verdict"]

@@ -55,16 +55,16 @@ class TokenUri:
         Raises:
             SigningKeyError: it has another form, names no key or no module, or contains a PIN.
         """
+        if "pin-value=" in uri:
+            raise SigningKeyError(
+                "the PIN is in the PKCS#11 URI, where command lines and lists show it",
+                advice="Give a file with the PIN: --secret-file FILE, or pin-source in the URI",
+            )
         path, _, query = uri.removeprefix(SCHEME).partition("?")
         given: dict[str, str] = {}
         for text, separator, known in ((path, ";", _PATH), (query, "&", _QUERY)):
             for part in filter(None, text.split(separator)):
                 name, _, value = part.partition("=")
-                if name == "pin-value":
-                    raise SigningKeyError(
-                        "the PIN is in the PKCS#11 URI, where command lines and lists show it",
-                        advice="Give a file with the PIN: --secret-file FILE, or pin-source in the URI",
-                    )
                 if name not in known or name in given:
                     raise _malformed("an attribute that is unknown or occurs twice: " + printable(name, 40))
                 given[name] = value
@@ -73,14 +73,16 @@ class TokenUri:
             raise _malformed("no module-path, or one that is not absolute")
         if not (given.get("object") or given.get("id")):
             raise _malformed("neither object nor id, so no key is named")
-        source = given.get("pin-source", "").removeprefix("file:").removeprefix("//")
+        source = unquote(given.get("pin-source", "").removeprefix("file:").removeprefix("//"))
+        if source and not os.path.isabs(source):  # the command and its job have other working folders
+            raise _malformed("a pin-source that is not the full path of a file")
         return cls(
             module=module,
             token=unquote(given["token"]) if "token" in given else None,
             serial=unquote(given["serial"]) if "serial" in given else None,
             label=unquote(given["object"]) if "object" in given else None,
             id=unquote_to_bytes(given["id"]) if "id" in given else None,
-            pin_source=unquote(source) or None,
+            pin_source=source or None,
         )
 
 

@@ -21,7 +21,7 @@ CARD_NAME = "README.md"
 BASE_MODEL = "base_model"
 MOST_NAME = 300
 _MOST_CARD_BYTES = 4 << 20
-_BLOCK = re.compile(rb"\A(\xef\xbb\xbf)?---[ \t]*(\r?\n)(.*?)^---[ \t]*(?:\r?\n|\Z)", re.DOTALL | re.MULTILINE)
+_BLOCK = re.compile(rb"\A(\xef\xbb\xbf)?\s*---[ \t]*(\r?\n)(.*?)^---[ \t]*(?:\r?\n|\Z)", re.DOTALL | re.MULTILINE)
 
 # The new content of a file of the original.
 Rewrite = Callable[[Path], bytes]
@@ -71,8 +71,26 @@ def with_base_model(card: Path, name: str) -> bytes:
         CorruptCheckpointError, MissingExtraError: as `front_matter`.
     """
     content = _content(card)
-    if _values(card, content).get(BASE_MODEL):
+    values = _values(card, content)
+    if any(values[BASE_MODEL]) if isinstance(values.get(BASE_MODEL), list) else values.get(BASE_MODEL):
         return content
+    written = _with_line(content, name)
+    try:
+        kept = {**values, BASE_MODEL: name} == _values(card, written)
+    except CorruptCheckpointError:
+        kept = False
+    if not kept:  # such as YAML in braces
+        raise CorruptCheckpointError(
+            "The base model cannot be added to the front matter of the model card",
+            file=card,
+            expected="lines such as license: apache-2.0 between two lines ---",
+            advice=f"Add the line {BASE_MODEL}: {name} to the card",
+        )
+    return written
+
+
+def _with_line(content: bytes, name: str) -> bytes:
+    """A card with a line for its base model instead of one without a value."""
     with release_libraries():
         import yaml
     # One plain line: the name has no line ends, and no width folds it.
@@ -99,7 +117,7 @@ def _values(card: Path, content: bytes) -> Mapping[str, Any]:
         import yaml
     try:
         values = yaml.safe_load(block[3])
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
+    except (yaml.YAMLError, ValueError, TypeError, LookupError, AttributeError, RecursionError) as error:
         raise _not_yaml(card, " ".join(str(error).split())) from error
     if values is not None and not isinstance(values, dict):
         raise _not_yaml(card, type(values).__name__)

@@ -64,6 +64,8 @@ def test_pkcs11_uri_is_read_with_its_escapes() -> None:
         ("pkcs11:object=a", "no module-path, or one that is not absolute"),
         ("pkcs11:object=a?module-path=x.so", "no module-path, or one that is not absolute"),
         ("pkcs11:token=a?module-path=/x.so", "neither object nor id"),
+        ("pkcs11:object=a?module-path=/x.so?pin-value=4711", "the PIN is in the PKCS#11 URI"),
+        ("pkcs11:object=a?module-path=/x.so&pin-source=4711", "a pin-source that is not the full path"),
         ("pkcs11:object=a;slot=1?module-path=/x.so", "unknown or occurs twice: slot"),
         ("pkcs11:object=a;object=b?module-path=/x.so", "unknown or occurs twice: object"),
     ],

@@ -110,9 +110,20 @@ def test_other_kinds_of_documents_have_no_statement(report: Path) -> None:
         report_statement(report)
 
 
-def test_suspect_without_hashed_files_is_refused(found: Any, tmp_path: Path) -> None:
+def test_report_with_another_verdict_than_its_numbers_is_refused(found: Any, tmp_path: Path) -> None:
     document = json.loads(json.dumps(found.document))
+    document["verdict"]["mark"] = "not found"
+    with pytest.raises(AttestationError, match="does not pass verification"):
+        report_statement(sign_alone(tmp_path / "report", document))
+
+
+@pytest.mark.parametrize("which", [slice(None), slice(-1, None)], ids=["all", "the weights"])
+def test_suspect_with_files_that_were_not_hashed_is_refused(found: Any, tmp_path: Path, which: slice) -> None:
+    document = json.loads(json.dumps(found.document))
+    names = sorted(file["name"] for file in document["items"]["suspect"]["files"])[which]
+    assert any(name.endswith(".safetensors") for name in names)
     for file in document["items"]["suspect"]["files"]:
-        file["sha256"] = ""
-    with pytest.raises(AttestationError, match="SHA-256 of any"):
+        if file["name"] in names:
+            file["sha256"] = ""
+    with pytest.raises(AttestationError, match=r"verification|some of the suspect"):
         report_statement(sign_alone(tmp_path / "report", document))

@@ -93,9 +93,27 @@ def test_signed_copy_of_a_killed_run_is_filed(
     record = seal(vault, original, key, "spring release")
     sign = model_signer(open_signing_key(str(keys.private)))
     written = irwm.insert(original, key, out, sign=sign, base_model="example-labs/base")
+    (out / "model.sig").write_text("anyone may have written this")
     job = succeeded(run_here("protect", protect_request(model, out, **wanted), vault, jobs))
-    assert (job.result["key_id"], job.result["signature"]) == (record.id, written.signature)
-    assert job.result["bytes"] == written.bytes_written
+    assert job.result["key_id"] == record.id
+    assert covered(out) == {*written.manifest.files, "SHA256SUMS"}
+    assert job.result["signature"] == hashlib.sha256((out / "model.sig").read_bytes()).hexdigest()
+
+
+def test_copy_filed_without_a_signature_is_an_error(
+    vault: Vault, jobs: Jobs, model: Path, tmp_path: Path, keys: KeyFiles
+) -> None:
+    sign, people = {"sign_key": str(keys.private)}, [{"name": name, "note": ""} for name in ("Acme", "Bolt")]
+    one, several = tmp_path / "release", {"many": True, "parameters": PARAMETERS.to_dict()}
+    succeeded(run_here("protect", protect_request(model, one), vault, jobs))
+    again = run_here("protect", protect_request(model, one, **sign), vault, jobs)
+    assert again.state == "failed"
+    assert "This copy was filed without a signature" in str(again.error)
+    request = {**several, "recipients": people[:1]}
+    succeeded(run_here("protect", protect_request(model, tmp_path / "copies", **request), vault, jobs))
+    request = {**several, "recipients": people, **sign}
+    job = succeeded(run_here("protect", protect_request(model, tmp_path / "copies", **request), vault, jobs))
+    assert [row["state"] for row in job.result["rows"]] == ["failed", "written"]
 
 
 def test_unusable_key_or_base_model_is_refused_before_a_key_is_sealed(

@@ -26,6 +26,7 @@ NAME = "example-labs/base"
         ("\ufeff# A\n", "\ufeff---\nbase_model: example-labs/base\n---\n\n# A\n"),
         ("---\nbase_model: org/other\n---\n", "---\nbase_model: org/other\n---\n"),
         ("---\nbase_model:\n- a\n- b\n---\n", "---\nbase_model:\n- a\n- b\n---\n"),
+        ("\n---\nlicense: mit\n---\nx", "\n---\nbase_model: example-labs/base\nlicense: mit\n---\nx"),
         ("a\n---\nb: 1\n---\n", "---\nbase_model: example-labs/base\n---\n\na\n---\nb: 1\n---\n"),
     ],
 )
@@ -75,6 +76,27 @@ def test_model_without_a_card_has_no_place_for_the_name(folder: Path) -> None:
 def test_unusable_names_are_refused(folder: Path, name: str) -> None:
     with pytest.raises(ParameterError, match="not the name of a base model"):
         rewrites_of(open_checkpoint(folder), name)
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        "  license: mit",
+        "{license: mit}",
+        "base_model:\n  null",
+        "a: 1\nbase_model:\n  null",
+        "base_model: [\n]",
+        '"base_model":',
+        "base_model:\n- \nb: 1",
+        "!!bool foo",
+        "a: !!timestamp foo",
+    ],
+)
+def test_card_that_would_lose_a_value_is_refused(tmp_path: Path, lines: str) -> None:
+    card = tmp_path / "README.md"
+    card.write_text(f"---\n{lines}\n---\n")
+    with pytest.raises(CorruptCheckpointError, match="front matter"):
+        with_base_model(card, NAME)
 
 
 @pytest.mark.parametrize("lines", ["a: [", "- x", "text", "a: 2026-99-99", "!!python/object:os.system {}"])

@@ -198,7 +198,9 @@ def _signatures(left_out: Sequence[str], signature: str) -> _Rows:
     """The release's own signature, and what became of the original's."""
     rows: list[tuple[str, object]] = []
     if signature:
-        rows.append(("Signed", f"{SIGNATURE_NAME} covers all files; check it with the command model_signing"))
+        rows.append(
+            ("Signed", f"{SIGNATURE_NAME} covers all files but those of Git; check it with the command model_signing")
+        )
     if SIGNATURE_NAME in left_out:
         rows.append(("Signature of the original", STALE_SIGNATURE))
     return rows

@@ -5,7 +5,6 @@ The key is in the vault and the release is complete, so running the same request
 
 from __future__ import annotations
 
-import hashlib
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
@@ -16,18 +15,17 @@ import torch
 
 import irwm
 from irwm.checkpoint import Checkpoint
-from irwm.checkpoint.files import CHUNK, open_regular, open_seen, read_into, read_small
+from irwm.checkpoint.files import CHUNK, open_regular, open_seen, read_into
 from irwm.errors import CancelledError, IrwmError, OutputExistsError
 from irwm.evidence.detection import detect_marks
 from irwm.keys.check_original import check_original, placed
-from irwm.release import MANIFEST_NAME, SIGNATURE_NAME, read_manifest, verify_manifest
+from irwm.release import MANIFEST_NAME, read_manifest, verify_manifest
 from irwm.release.front_matter import Rewrite, rewrites_of
 from irwm.release.patches import NoisyRows, row_patches
 from irwm.release.selection import SourceFile, select_files
 from irwm.release.unmarked import holders
 
 _ROWS_AT_ONCE = 8192
-_MOST_SIGNATURE = 64 << 20
 
 
 def finished(
@@ -40,7 +38,8 @@ def finished(
     also: Sequence[str] = (),
     base_model: str = "",
 ) -> irwm.Release | None:
-    """The finished copy in this key's folder, as `irwm.insert` returned it; None if the folder does not exist.
+    """The finished copy in this key's folder, as `irwm.insert` returned it, but without a signature: anyone may have
+    written the one that is there. None if the folder does not exist.
 
     Args:
         also, base_model: other files in the copy, and the base model in its card, as for `irwm.insert`.
@@ -74,9 +73,7 @@ def finished(
         raise _occupied(folder, error.problem) from error
     if wrong := [finding.verdict for finding in found if finding.verdict != "found"]:
         raise _occupied(folder, f"a model whose verdict for the key is “{wrong[0]}”")
-    signature = folder / SIGNATURE_NAME
-    signed = (SIGNATURE_NAME,) if signature.is_file() else ()
-    size = sum((folder / name).stat().st_size for name in (*manifest.files, MANIFEST_NAME, *signed))
+    size = sum((folder / name).stat().st_size for name in (*manifest.files, MANIFEST_NAME))
     head, theirs = model.output_head if key.head is not None else None, copy.output_head
     head_rows = _changed_rows(head, theirs) if head is not None and theirs is not None else np.empty(0, np.int64)
     return irwm.Release(
@@ -84,7 +81,6 @@ def finished(
         manifest,
         selection.left_out,
         size,
-        signature=hashlib.sha256(read_small(signature, _MOST_SIGNATURE, "signature")).hexdigest() if signed else "",
         changed_rows=_changed_rows(model, copy),
         head_rows=head_rows,
         verification=found[0],

@@ -326,11 +326,13 @@ class _Batch:
         each = self.place.require_room(len(left)) if left else 0
         secret = self._shared_secret(recipients)
         shared: Mapping[str, ClonedFrom] = {}
-        number, first = 0, None
+        number = 0
+        first: IrwmError | None = None
         for recipient in recipients:
             release = done[recipient.name]
             if release is not None:
-                self._skip(recipient, release)
+                unsigned = self._skip(recipient, release)
+                first = first or unsigned
                 continue
             number += 1
             what = f"Copy {number} of {len(left)}"
@@ -358,7 +360,19 @@ class _Batch:
         traceable = self.request.many or bool(self.request.parameters.noise_coordinates and recipients[0].name)
         return secret_of(self.copies.vault, self.known.settled if traceable else None)
 
-    def _skip(self, recipient: Recipient, release: ReleaseRecord) -> None:
+    def _skip(self, recipient: Recipient, release: ReleaseRecord) -> OutputExistsError | None:
+        """Returns the receipt of a filed copy again; the error if a signature was requested and the copy has none."""
+        if self.copies.sign is not None and not release.receipt.get("signature"):
+            error = OutputExistsError(
+                "This copy was filed without a signature",
+                file=release.path,
+                advice="Sign it with the command irwm sign",
+            )
+            if not self.request.many:
+                raise error
+            self.copies.work.log(f"{Path(release.path).name}: {error.problem}")
+            self.receipts.add(recipient, FAILED, release.receipt, _why(error))
+            return error
         if not self.request.many:
             self.copies.work.log(
                 f"{Path(release.path).name} is already finished and filed; returning its receipt again"
@@ -366,6 +380,7 @@ class _Batch:
             self.receipts.example = release.receipt
             self.only = {**release.receipt, "key_id": release.key_id, "utility": None}
         self.receipts.add(recipient, SKIPPED, release.receipt)
+        return None
 
     def _key(self, recipient: Recipient, secret: bytes | None) -> tuple[KeyRecord, irwm.Key]:
         """The recipient's sealed key: one without a filed copy, best one with a finished copy; else a new one."""
@@ -401,8 +416,7 @@ class _Batch:
         release = self.place.finished(key)
         if release is not None:
             copies.work.log(f"{folder.name} was finished by an earlier run; filing its receipt now")
-            if copies.sign is not None and not release.signature:
-                copies.work.log(f"Warning: {folder.name} has no signature; sign it with the command irwm sign")
+            release = copies.signed(release)
         else:
             release = copies.write(key, folder, mine or copies.work.progress, shared)
         if SIGNATURE_NAME in release.left_out and not self.receipts.counts[WRITTEN]:

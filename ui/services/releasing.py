@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import os
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -18,8 +19,10 @@ import irwm
 from irwm.checkpoint import Checkpoint
 from irwm.checkpoint.platform import unlock_and_close
 from irwm.keys.check_original import check_original
+from irwm.release import MANIFEST_NAME, SIGNATURE_NAME
 from irwm.release.cloning import ClonedFrom
 from irwm.release.insertion import Progress, marked_rows
+from irwm.release.manifest import format_manifest
 from irwm.release.publish import Sign
 from storage.errors import StorageError
 from storage.files import open_to_append, private_folder, replace_private
@@ -244,6 +247,21 @@ class Copies:
             self.model, key, folder, progress, self.device, self.work.cancelled, shared=shared, also=self.also,
             sign=self.sign, base_model=self.base_model,
         )  # fmt: skip
+
+    def signed(self, release: irwm.Release) -> irwm.Release:
+        """A finished, checked copy with a new signature, if signatures were requested; see `irwm.insert`."""
+        if self.sign is None:
+            return release
+        text = format_manifest(release.manifest.files)
+        listed = {**release.manifest.files, MANIFEST_NAME: hashlib.sha256(text).hexdigest()}
+        signature = self.sign(release.path.name, listed)
+        replace_private(release.path / SIGNATURE_NAME, signature)
+        os.chmod(release.path / SIGNATURE_NAME, (release.path / MANIFEST_NAME).stat().st_mode & 0o777)
+        return replace(
+            release,
+            signature=hashlib.sha256(signature).hexdigest(),
+            bytes_written=release.bytes_written + len(signature),
+        )
 
     def file(self, record: KeyRecord, key: irwm.Key, release: irwm.Release, before: MarkedBefore) -> Receipt:
         """Files the receipt of a copy, with the entries of `marked_before`, and returns it."""

@@ -12,8 +12,9 @@ are imported on first use, so that a signature does not load the code of reports
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from irwm.lazy import imported_on_use
 
 if TYPE_CHECKING:
     from irwm.attestation.bill import BillDetails, bill_of_materials
@@ -47,10 +48,4 @@ _HOMES = {
     "sign_release": "model_signature",
 }
 
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    found = getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
-    globals()[name] = found
-    return found
+__getattr__, __dir__ = imported_on_use(__name__, _HOMES)

@@ -1,6 +1,6 @@
 """A signed report as an in-toto statement in a DSSE envelope, which tools of the supply chain read.
 
-subject         the suspect's files, each with its SHA-256
+subject         the suspect's files that the original does not have too, each with its SHA-256
 predicateType   `PREDICATE_TYPE`
 predicate       verdict, key commitment, log10 p, and the SHA-256 of the report's JSON; no names, and no rows
 """
@@ -61,16 +61,18 @@ def report_statement(report: str | Path, signer: str = "") -> bytes:
             found=identity,
             advice="Attest it with a key file or a token (irwm attest), or in the vault that signed it",
         )
-    failed = [check for check in verified(received, Brought(identity=signer or None)).checks if check.ok is False]
-    if failed:
+    verification = verified(received, Brought(identity=signer or None))
+    if not verification.ok:
+        wrong = [check for check in verification.checks if check.ok is False or (check.ok is None and check.asked)]
         raise AttestationError(
             "the report does not pass verification",
             file=received.folder / received.file(".json"),
-            found="; ".join(f"{check.name}: {check.said}" for check in failed[:3]),
+            found="; ".join(f"{check.name}: {check.said}" for check in wrong[:3]),
             advice="Run irwm verify on the report to see all checks",
         )
     files = {file["name"]: file["sha256"] for file in document["items"]["suspect"]["files"]}
-    # Settings and tokenizer are the same in the original: without the weights, the statement would be about both.
+    # A subject is matched by its digest alone. Settings and tokenizer are often the original's, so without the weights
+    # the statement would be about the original as well.
     if not files or not all(files.values()):
         raise AttestationError(
             "the report lacks the SHA-256 of some of the suspect's files",
@@ -78,10 +80,12 @@ def report_statement(report: str | Path, signer: str = "") -> bytes:
             found=", ".join(name for name, digest in files.items() if not digest) or "no files",
             advice="Examine a suspect whose files are on this computer",
         )
+    originals = {file["sha256"] for file in document["items"]["original"]["files"]}
+    own = {name: digest for name, digest in files.items() if digest not in originals}
     evaluation, verdict = document["evaluation"], document["verdict"]
     statement = {
         "_type": STATEMENT_TYPE,
-        "subject": [{"name": name, "digest": {"sha256": digest}} for name, digest in sorted(files.items())],
+        "subject": [{"name": name, "digest": {"sha256": digest}} for name, digest in sorted((own or files).items())],
         "predicateType": PREDICATE_TYPE,
         "predicate": {
             "verdict": verdict["mark"],

@@ -29,8 +29,9 @@ values are untrusted text: here they are keys, never paths, and must be escaped 
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from irwm.lazy import imported_on_use
 
 if TYPE_CHECKING:
     from irwm.checkpoint.layout import CheckpointFiles, find_files
@@ -66,14 +67,4 @@ _HOMES = {
     "token_ids": "tokens",
 }
 
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    found = getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
-    globals()[name] = found
-    return found
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+__getattr__, __dir__ = imported_on_use(__name__, _HOMES)

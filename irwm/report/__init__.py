@@ -34,8 +34,9 @@ check a signature without loading the code that draws a page.
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from irwm.lazy import imported_on_use
 
 if TYPE_CHECKING:
     from irwm.report.document import SCHEMA, VERSION, ReportError, finding_document, from_json, to_json
@@ -84,14 +85,4 @@ _HOMES = {
     "write_report": "write",
 }
 
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    found = getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
-    globals()[name] = found
-    return found
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+__getattr__, __dir__ = imported_on_use(__name__, _HOMES)

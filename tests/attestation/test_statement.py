@@ -44,9 +44,13 @@ def report(found: Any, tmp_path: Path) -> Path:
 def test_statement_names_the_suspect_and_the_verdict(report: Path, found: Any) -> None:
     statement = json.loads(report_statement(report))
     document = json.loads((report / "report.json").read_bytes())
-    assert {each["name"]: each["digest"]["sha256"] for each in statement["subject"]} == {
-        file["name"]: file["sha256"] for file in document["items"]["suspect"]["files"] if file["sha256"]
-    }
+    suspect, original = (
+        {file["name"]: file["sha256"] for file in document["items"][item]["files"]} for item in ("suspect", "original")
+    )
+    named = {each["name"]: each["digest"]["sha256"] for each in statement["subject"]}
+    assert named == {name: digest for name, digest in suspect.items() if digest not in original.values()}
+    assert "model.safetensors" in named
+    assert "config.json" in set(suspect) - set(named), "it says nothing about a file that the original has too"
     predicate = statement["predicate"]
     assert predicate["verdict"] == "found"
     assert predicate["keyCommitment"] == found.key.commitment

@@ -102,7 +102,7 @@ def test_a_typed_error_of_the_parser_is_raised_here_with_the_file(run: Run, kind
 def test_the_parser_may_import_from_the_packages_without_loading_all_of_them(run: Run) -> None:
     body = "return {'loaded': sorted(name for name in sys.modules if name.split('.')[0] in ('irwm', 'torch', 'numpy'))}"
     loaded = run(body, opening="from irwm.checkpoint.magic import SAVE_ADVICE")["loaded"]
-    assert loaded == ["irwm", "irwm.checkpoint", "irwm.checkpoint.magic", "irwm.errors"]
+    assert loaded == ["irwm", "irwm.checkpoint", "irwm.checkpoint.magic", "irwm.errors", "irwm.lazy"]
 
 
 @pytest.mark.slow

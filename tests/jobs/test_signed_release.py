@@ -100,20 +100,25 @@ def test_signed_copy_of_a_killed_run_is_filed(
     assert job.result["signature"] == hashlib.sha256((out / "model.sig").read_bytes()).hexdigest()
 
 
-def test_copy_filed_without_a_signature_is_an_error(
+def test_copy_filed_without_a_signature_is_signed_where_it_still_is(
     vault: Vault, jobs: Jobs, model: Path, tmp_path: Path, keys: KeyFiles
 ) -> None:
-    sign, people = {"sign_key": str(keys.private)}, [{"name": name, "note": ""} for name in ("Acme", "Bolt")]
-    one, several = tmp_path / "release", {"many": True, "parameters": PARAMETERS.to_dict()}
-    succeeded(run_here("protect", protect_request(model, one), vault, jobs))
-    again = run_here("protect", protect_request(model, one, **sign), vault, jobs)
-    assert again.state == "failed"
-    assert "This copy was filed without a signature" in str(again.error)
-    request = {**several, "recipients": people[:1]}
-    succeeded(run_here("protect", protect_request(model, tmp_path / "copies", **request), vault, jobs))
-    request = {**several, "recipients": people, **sign}
-    job = succeeded(run_here("protect", protect_request(model, tmp_path / "copies", **request), vault, jobs))
-    assert [row["state"] for row in job.result["rows"]] == ["failed", "written"]
+    sign, one = {"sign_key": str(keys.private)}, tmp_path / "release"
+    filed = succeeded(run_here("protect", protect_request(model, one), vault, jobs)).result
+    again = succeeded(run_here("protect", protect_request(model, one, **sign), vault, jobs)).result
+    assert (again["key_id"], filed["signature"]) == (filed["key_id"], "")
+    assert again["signature"] == hashlib.sha256((one / "model.sig").read_bytes()).hexdigest()
+    people = [{"name": name, "note": ""} for name in ("Acme", "Bolt", "Cirrus")]
+    several = {"many": True, "parameters": PARAMETERS.to_dict(), "recipients": people[:2]}
+    rows = succeeded(run_here("protect", protect_request(model, tmp_path / "copies", **several), vault, jobs)).result
+    moved, kept = (Path(row["folder"]) for row in rows["rows"])
+    moved.rename(tmp_path / "moved")
+    request = protect_request(model, tmp_path / "copies", **several | {"recipients": people}, **sign)
+    job = succeeded(run_here("protect", request, vault, jobs))
+    assert [row["state"] for row in job.result["rows"]] == ["already released", "already released", "written"]
+    assert "SHA256SUMS" in covered(kept) & covered(Path(job.result["rows"][2]["folder"]))
+    assert not moved.exists()
+    assert f"{moved.name} was moved or changed, so it was not signed" in jobs.log_tail(job.id)
 
 
 def test_unusable_key_or_base_model_is_refused_before_a_key_is_sealed(

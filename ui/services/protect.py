@@ -326,13 +326,11 @@ class _Batch:
         each = self.place.require_room(len(left)) if left else 0
         secret = self._shared_secret(recipients)
         shared: Mapping[str, ClonedFrom] = {}
-        number = 0
-        first: IrwmError | None = None
+        number, first = 0, None
         for recipient in recipients:
             release = done[recipient.name]
             if release is not None:
-                unsigned = self._skip(recipient, release)
-                first = first or unsigned
+                self._skip(recipient, release)
                 continue
             number += 1
             what = f"Copy {number} of {len(left)}"
@@ -360,27 +358,16 @@ class _Batch:
         traceable = self.request.many or bool(self.request.parameters.noise_coordinates and recipients[0].name)
         return secret_of(self.copies.vault, self.known.settled if traceable else None)
 
-    def _skip(self, recipient: Recipient, release: ReleaseRecord) -> OutputExistsError | None:
-        """Returns the receipt of a filed copy again; the error if a signature was requested and the copy has none."""
-        if self.copies.sign is not None and not release.receipt.get("signature"):
-            error = OutputExistsError(
-                "This copy was filed without a signature",
-                file=release.path,
-                advice="Sign it with the command irwm sign",
-            )
-            if not self.request.many:
-                raise error
-            self.copies.work.log(f"{Path(release.path).name}: {error.problem}")
-            self.receipts.add(recipient, FAILED, release.receipt, _why(error))
-            return error
+    def _skip(self, recipient: Recipient, release: ReleaseRecord) -> None:
+        """Returns the receipt of a filed copy again, after signing the copy if that was requested."""
+        signature = self.copies.signature_of(release)
         if not self.request.many:
             self.copies.work.log(
                 f"{Path(release.path).name} is already finished and filed; returning its receipt again"
             )
             self.receipts.example = release.receipt
-            self.only = {**release.receipt, "key_id": release.key_id, "utility": None}
+            self.only = {**release.receipt, "signature": signature, "key_id": release.key_id, "utility": None}
         self.receipts.add(recipient, SKIPPED, release.receipt)
-        return None
 
     def _key(self, recipient: Recipient, secret: bytes | None) -> tuple[KeyRecord, irwm.Key]:
         """The recipient's sealed key: one without a filed copy, best one with a finished copy; else a new one."""

@@ -18,8 +18,9 @@ from numpy.typing import NDArray
 import irwm
 from irwm.checkpoint import Checkpoint
 from irwm.checkpoint.platform import unlock_and_close
+from irwm.errors import IrwmError, path_from
 from irwm.keys.check_original import check_original
-from irwm.release import MANIFEST_NAME, SIGNATURE_NAME
+from irwm.release import MANIFEST_NAME, SIGNATURE_NAME, read_manifest
 from irwm.release.cloning import ClonedFrom
 from irwm.release.insertion import Progress, marked_rows
 from irwm.release.manifest import format_manifest
@@ -252,16 +253,34 @@ class Copies:
         """A finished, checked copy with a new signature, if signatures were requested; see `irwm.insert`."""
         if self.sign is None:
             return release
-        text = format_manifest(release.manifest.files)
-        listed = {**release.manifest.files, MANIFEST_NAME: hashlib.sha256(text).hexdigest()}
-        signature = self.sign(release.path.name, listed)
-        replace_private(release.path / SIGNATURE_NAME, signature)
-        os.chmod(release.path / SIGNATURE_NAME, (release.path / MANIFEST_NAME).stat().st_mode & 0o777)
-        return replace(
-            release,
-            signature=hashlib.sha256(signature).hexdigest(),
-            bytes_written=release.bytes_written + len(signature),
-        )
+        signature = self._sign(self.sign, release.path, release.manifest.files)
+        size = (release.path / SIGNATURE_NAME).stat().st_size
+        return replace(release, signature=signature, bytes_written=release.bytes_written + size)
+
+    def signature_of(self, filed: ReleaseRecord) -> str:
+        """The SHA-256 of a filed copy's signature, "" if it has none.
+
+        If signatures were requested and the copy was filed without one, the hashes in its record are signed now, if it
+        is still in its folder.
+        """
+        known, folder = filed.receipt.get("signature", ""), path_from(filed.path)
+        if self.sign is None or known:
+            return known
+        try:
+            there = read_manifest(folder).files
+        except IrwmError:  # moved to its recipient, for example
+            there = {}
+        if dict(there) != filed.manifest:
+            self.work.log(f"Warning: {folder.name} was moved or changed, so it was not signed")
+            return ""
+        return self._sign(self.sign, folder, filed.manifest)
+
+    def _sign(self, sign: Sign, folder: Path, digests: Mapping[str, str]) -> str:
+        """Writes the signature over these files and their manifest in place of any other; returns its SHA-256."""
+        signature = sign(folder.name, {**digests, MANIFEST_NAME: hashlib.sha256(format_manifest(digests)).hexdigest()})
+        replace_private(folder / SIGNATURE_NAME, signature)
+        os.chmod(folder / SIGNATURE_NAME, (folder / MANIFEST_NAME).stat().st_mode & 0o777)
+        return hashlib.sha256(signature).hexdigest()
 
     def file(self, record: KeyRecord, key: irwm.Key, release: irwm.Release, before: MarkedBefore) -> Receipt:
         """Files the receipt of a copy, with the entries of `marked_before`, and returns it."""

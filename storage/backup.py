@@ -74,7 +74,13 @@ def back_up(home: Path, target: Path | None = None, *, now: Callable[[], datetim
         except FileExistsError:
             raise VaultExistsError("a file with the backup's name already exists", file=target) from None
         except OSError as error:
-            raise StorageError("the backup cannot be written", file=target, found=str(error)) from error
+            raise StorageError(
+                "the backup cannot be written",
+                file=target,
+                expected="an existing folder in which files can be made, with enough space",
+                found=error.strerror or str(error),
+                advice="Check the folder and its disk, then try again",
+            ) from error
         finally:
             remove_database(partial)
     return target

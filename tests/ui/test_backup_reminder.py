@@ -68,4 +68,5 @@ def test_a_folder_for_backups_that_is_gone_does_not_prevent_the_backup(pages: Pa
     assert stored is not None
     assert f"{stored}, but not to the folder for backups" in out
     assert "he backup cannot be written" in out
+    assert "Check the folder and its disk, then try again" in out
     assert stored.name in out, "it is offered as a download"

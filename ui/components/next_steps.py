@@ -74,7 +74,7 @@ def next_steps() -> NextSteps:
     with gr.Column(visible=False, elem_id="next-steps") as box:
         gr.Markdown("### Next steps")
         with gr.Row():
-            investigate = gr.Button("Investigate the release", elem_id="next-investigate", scale=0, min_width=150)
+            investigate = gr.Button("Investigate the release", elem_id="next-investigate", scale=0, min_width=210)
             stamp = gr.Button("Time-stamp the key", elem_id="next-stamp", scale=0, min_width=200)
             download = gr.DownloadButton("Download the receipt", elem_id="next-download", scale=0, min_width=210)
             another = gr.Button("Protect another model", elem_id="protect-another", scale=0, min_width=200)

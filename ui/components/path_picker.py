@@ -148,7 +148,7 @@ def path_picker(
     suffixes: Sequence[str] = WEIGHTS,
     read: Callable[[Path], object] | None = None,
     addresses: bool = False,
-    placeholder: str = "Paste a full path, or browse",
+    placeholder: str = "Full path",
 ) -> PathPicker:
     """Builds the field, its browser and their events at this place of the page.
 

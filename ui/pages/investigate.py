@@ -129,7 +129,7 @@ class Layout:
                 "such as hf://organisation/name",
                 purpose="suspect",
                 addresses=True,
-                placeholder="Paste a full path or an address, or browse",
+                placeholder="Full path or address",
                 upload=f"Drop a weights file or the model’s folder here (at most {size_text(UPLOADS_TOTAL_BYTES)})",
                 missing="Enter the suspect’s path, or upload the suspect",
                 several=True,

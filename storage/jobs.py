@@ -269,14 +269,14 @@ class Jobs:
             return self._line(_row(db, id))
 
     def is_alive(self, id: str) -> bool:
-        """Whether the process of a running job exists, as far as the system tells.
+        """Whether the process of a running or waiting job exists, as far as the system tells.
 
         Raises:
             RecordNotFoundError, StorageError
         """
         with self._file.reading() as db:
             row = _row(db, id)
-        return row["state"] == RUNNING and not is_dead(row)
+        return row["state"] in (QUEUED, RUNNING) and row["pid"] is not None and not is_dead(row)
 
     def recent(self, limit: int = 50, offset: int = 0) -> list[JobLine]:
         """The newest jobs, newest first by sequence; the first `offset` are skipped. Jobs that can be opened are

@@ -6,10 +6,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from irwm.language import catalogue_of
+from storage.job_table import Job
 from storage.jobs import Jobs
 from storage.vault import Vault
 from ui import offline, preferences
 from ui.drafts import Drafts
+from ui.jobs.processes import Ready
+from ui.jobs.requests import Asked
 from ui.preferences import Preferences
 from ui.recent import RecentPaths
 from ui.sessions import Sessions, session_of
@@ -23,7 +26,8 @@ class Context:
     Attributes:
         settings: this start's settings; replaced by `prefer` when an officer changes them, so do not keep a copy.
         sessions: each browser's view of the vault. Pages call `require(request)`.
-        jobs: the table of long tasks, sealed: kinds, states and times. Pages call `jobs_of`.
+        jobs: the table of long tasks, sealed: kinds, states and times. Pages call `jobs_of`, and `start` for a new one.
+        ready: a process for the next task. Pages call `ready.prepare` when a task is likely to follow.
         recent: paths picked before, for the pickers.
         opened: a `gr.State` of the page that is being built, set before the page is built: a number that grows when
             this browser, just unlocked or found unlocked after a reload, shows that page for the first time. In its
@@ -44,6 +48,7 @@ class Context:
     settings: Settings
     sessions: Sessions
     jobs: Jobs
+    ready: Ready = field(default_factory=Ready)
     recent: RecentPaths = field(init=False)
     opened: Any = None
     page: str = ""
@@ -69,6 +74,10 @@ class Context:
         self.settings = self.settings.with_preferences(chosen)
         offline.allow_servers(self.settings.servers)
         self.sessions.set_idle(chosen.idle_seconds)
+
+    def start(self, asked: Asked, vault: Vault) -> Job:
+        """Starts a task; errors as `Asked.start`."""
+        return asked.start(vault, self.jobs, self.ready)
 
     def said(self, text: str) -> str:
         """A text in the chosen language, for what reaches a browser past the document: Gradio's toasts."""

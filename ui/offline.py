@@ -27,6 +27,9 @@ else:
 SWITCHES = {
     # Gradio asks its makers' server for a newer version and reports each launch unless this is exactly "False".
     "GRADIO_ANALYTICS_ENABLED": "False",
+    # After each event, Gradio summarises up to 10 000 events in a table that only its own dashboard shows.
+    "GRADIO_ANALYTICS_MAX_EVENTS": "1",
+    "GRADIO_ANALYTICS_CACHE_FREQUENCY": str(2**62),
     # When on (its default), keeps inputs, including passphrases, in the browser's storage.
     "GRADIO_RUN_HISTORY": "False",
     "GRADIO_SHARE": "False",

@@ -17,6 +17,7 @@ from storage.job_files import ENDING
 from storage.job_table import Job
 from tools.waiting import until_over
 from ui.jobs import runner, task
+from ui.jobs.processes import Ready
 from ui.jobs.reporter import JobReporter
 from ui.jobs.vault_access import secrets_for
 from ui.services.outcomes import error_parts
@@ -116,7 +117,14 @@ def given_out(jobs: Jobs, id: str, folder: Path) -> Path:
     return folder
 
 
-def start_here(kind: str, title: str, asked: Mapping[str, Any], secrets: Mapping[str, Any] | None, jobs: Jobs) -> Job:
+def start_here(
+    kind: str,
+    title: str,
+    asked: Mapping[str, Any],
+    secrets: Mapping[str, Any] | None,
+    jobs: Jobs,
+    ready: Ready | None = None,
+) -> Job:
     """As `runner.start`, but runs the job in this process, which is faster, and returns it when it is over."""
     job = jobs.create(kind, title, asked)
     jobs.start(job.id, os.getpid())

@@ -16,8 +16,16 @@ from ui import frame
 from ui.context import Context
 from ui.drafts import Drafts
 from ui.jobs import runner
+from ui.jobs.processes import Ready
 from ui.sessions import Sessions
 from ui.settings import Settings
+
+
+class NeverReady(Ready):
+    """Starts no process before a task: the tests of handlers start few tasks."""
+
+    def prepare(self) -> None:
+        pass
 
 
 @pytest.fixture(scope="session")
@@ -26,7 +34,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pages]:
     folder = tmp_path_factory.mktemp("built")
     with pytest.MonkeyPatch.context() as patch, loops_closed(patch):
         settings = started(patch, folder)
-        context = Context(settings, new_sessions(settings), Jobs(settings.home))
+        context = Context(settings, new_sessions(settings), Jobs(settings.home), ready=NeverReady())
         yield Pages(context, frame.build(context, "CPU"), folder)
 
 

@@ -37,7 +37,7 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
     """Requests of the started jobs, none of which runs."""
     requests: list[dict[str, Any]] = []
 
-    def start(kind: str, title: str, request: dict[str, Any], secrets: Any, jobs: Any) -> Any:
+    def start(kind: str, title: str, request: dict[str, Any], secrets: Any, jobs: Any, ready: Any) -> Any:
         requests.append(request)
         return SimpleNamespace(id="job")
 

@@ -4,8 +4,9 @@ import contextlib
 import io
 import json
 import os
+import subprocess
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,14 +18,15 @@ from storage.job_table import Job
 from storage.jobs import Jobs
 from storage.processes import still_runs
 from tools.waiting import PATIENCE, until, until_over
-from ui.jobs import child, runner, task
+from ui.jobs import child, processes, runner, task
+from ui.jobs.processes import Ready
 from ui.jobs.reporter import JobReporter
 
 SECRET = "feedfacecafebeef" * 4
 
 
-def start(jobs: Jobs, do: str, **more: Any) -> Job:
-    return runner.start("protect", f"Try {do}", {"do": do, **more}, {"key": SECRET}, jobs)
+def start(jobs: Jobs, do: str, ready: Ready | None = None, **more: Any) -> Job:
+    return runner.start("protect", f"Try {do}", {"do": do, **more}, {"key": SECRET}, jobs, ready)
 
 
 def wait(jobs: Jobs, job: Job) -> Job:
@@ -124,11 +126,13 @@ def test_immediate_stop_is_not_a_failure(jobs: Jobs, moment: str) -> None:
     assert jobs.get(job.id).state == "stopped"
 
 
-def test_stop_does_not_kill_another_process_with_the_same_pid(jobs: Jobs) -> None:
+def test_stop_does_not_kill_another_process_with_the_same_pid(jobs: Jobs, monkeypatch: pytest.MonkeyPatch) -> None:
     job = jobs.create("protect", "old", {"do": "x"})
     other_process = runner.subprocess.Popen(["sleep", "60"], start_new_session=True)
     try:
-        jobs.start(job.id, other_process.pid)
+        with monkeypatch.context() as earlier:
+            earlier.setattr("storage.jobs.process_mark", lambda pid: "a process that has ended")
+            jobs.start(job.id, other_process.pid)
         assert runner.stop(job.id, jobs).state == "stopped"
         assert other_process.poll() is None
     finally:
@@ -175,11 +179,76 @@ def test_the_childs_environment_has_switches_and_no_secrets(monkeypatch: pytest.
     for name in ("HF_TOKEN", "AWS_SECRET_ACCESS_KEY", "MY_PASSWORD", "OPENAI_API_KEY"):
         monkeypatch.setenv(name, "x")
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
-    environment = runner.child_environment()
+    environment = processes.environment()
     assert not {"HF_TOKEN", "AWS_SECRET_ACCESS_KEY", "MY_PASSWORD", "OPENAI_API_KEY"} & set(environment)
     assert environment["HF_HUB_OFFLINE"] == "1"
     assert int(environment["OMP_NUM_THREADS"]) >= 1
     assert environment["PATH"] == os.environ["PATH"]
+
+
+@pytest.fixture
+def ready() -> Iterator[Ready]:
+    ready = Ready()
+    yield ready
+    ready.end()
+
+
+def waiting(ready: Ready) -> subprocess.Popen[bytes]:
+    """The process that waits."""
+    ready.prepare()
+    assert ready._process is not None
+    return ready._process
+
+
+@pytest.mark.fault(54)
+def test_a_ready_process_runs_the_next_task_only(jobs: Jobs, ready: Ready, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_TOKEN", SECRET)
+    process = waiting(ready)
+    assert waiting(ready) is process, "at most one"
+    first, second = start(jobs, "work", ready, steps=12), start(jobs, "work", ready, steps=13)
+    assert first.pid == process.pid != second.pid
+    assert SECRET.encode() not in Path(f"/proc/{first.pid}/environ").read_bytes()
+    for job in (first, second):
+        job = wait(jobs, job)
+        assert (job.state, job.result, job.error) == ("done", {"answer": 42}, None)
+        assert "Copying shard 1 of 120" in jobs.log_tail(job.id)
+    failed = start(jobs, "crash", ready)
+    assert wait(jobs, failed).state == "failed"
+    assert "RuntimeError: low-level trouble with [secret]" in jobs.log_tail(failed.id)
+
+
+def test_a_task_in_a_ready_process_can_be_stopped(jobs: Jobs, ready: Ready) -> None:
+    process = waiting(ready)
+    job = start(jobs, "stubborn", ready)
+    assert runner.stop(job.id, jobs).state == "stopped"
+    until(lambda: not still_runs(process.pid, None), "the end of the process")
+
+
+def test_a_ready_process_is_not_used_once_it_ended_or_the_environment_changed(
+    jobs: Jobs, ready: Ready, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waiting(ready).kill()
+    waiting(ready).kill()
+    until(lambda: ready._process is None or ready._process.poll() is not None, "the end of the process")
+    job = start(jobs, "work", ready, steps=3)
+    assert wait(jobs, job).state == "done"
+    process = waiting(ready)
+    monkeypatch.setenv("IRWM_SERVERS", "example.org")
+    assert ready.take() is None
+    assert not still_runs(process.pid, None)
+
+
+def test_a_ready_process_ends_when_it_is_not_used_and_with_the_app() -> None:
+    ready = Ready(idle_seconds=0.05)
+    process = waiting(ready)
+    until(lambda: ready._process is None, "the end of the wait")
+    assert process.returncode is not None
+    ready = Ready()
+    process = waiting(ready)
+    assert process.stdin is not None
+    process.stdin.close()  # as if the app had been killed
+    assert process.wait(PATIENCE) == 0
+    ready.end()
 
 
 @pytest.mark.parametrize("data", [b"", b"\0" * 7, b"\xff" * 8, (100).to_bytes(8, "big") + b"{}"])
@@ -218,6 +287,8 @@ def test_progress_is_written_five_times_a_second_and_at_the_end(tmp_path: Path) 
     report.flush()
     assert table.writes[-1] == (999, 1000, "Copying")
     assert len(table.lines) == 1, "a step is logged once"
+    report.progress(0, 0, "Checking")
+    assert table.writes[-1] == (0, 0, "Checking"), "a new step is written at once"
 
 
 @pytest.mark.parametrize("how", ["cancelled", "its row says stopped"])

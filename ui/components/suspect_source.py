@@ -99,6 +99,8 @@ class SuspectSource:
                 return
             for card in described(path, base):
                 yield *card, None, gr.File(value=None), gr.Column(visible=False)
+            if path:
+                context.ready.prepare()
 
         def look_again(path: str | None, held: str | None, base: str | None, request: gr.Request) -> Iterator[Any]:
             """Updates the card if it depends on the original, which changed."""

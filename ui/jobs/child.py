@@ -1,20 +1,22 @@
-"""The program of a job's process: `python -m ui.jobs.child JOB_ID`, started by `ui.jobs.runner`.
+"""The program of a job's process: `python -m ui.jobs.child [JOB_ID]`, started by `ui.jobs.processes`.
 
-The request and the secrets come as one message on standard input: eight bytes of length, big-endian, then JSON. They
-are read before anything large is imported, and standard input is then empty, so nothing that the task starts can read
-them again.
+The request and the secrets come as one message on standard input: eight bytes of length, big-endian, then JSON.
+Standard input is then empty, so nothing that the task starts can read them again. With a job's id, they are read before
+anything large is imported. Without one, everything is imported first, and the process waits for whichever job comes; if
+none does, standard input is closed and the process ends.
 """
 
 from __future__ import annotations
 
 import contextlib
+import io
 import json
 import os
 import signal
 import sys
 import time
 import traceback
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, BinaryIO
 
 from ui.services.outcomes import error_parts
@@ -45,9 +47,16 @@ def read_message(stream: BinaryIO) -> tuple[str, dict[str, object], dict[str, st
     return message["home"], message["request"], message["secrets"], message["seal"]
 
 
-def main(job_id: str) -> int:
+def main(arguments: Sequence[str]) -> int:
     """Runs one job to its end; the exit status is only for the log, the job's row has the result."""
-    home, request, secrets, seal = read_message(sys.stdin.buffer)
+    message = sys.stdin.buffer
+    if not arguments:
+        _get_ready()
+        assert isinstance(message, io.BufferedReader)
+        if not message.peek(1):  # the app has ended
+            return 0
+    home, request, secrets, seal = read_message(message)
+    job_id = seal["job"]
     # Not closed: the next opened file would get number 0, and a library that reads standard input would read that file.
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     os.umask(0o077)
@@ -70,6 +79,18 @@ def main(job_id: str) -> int:
     reporter = JobReporter(jobs, job_id, memory=lambda: memory_in_use(lane))
     signal.signal(signal.SIGTERM, lambda *_: reporter.cancel())
     return _run(jobs, job_id, request, secrets, reporter)
+
+
+def _get_ready() -> None:
+    """Imports what a task of any kind uses."""
+    import importlib
+
+    from ui.jobs import KINDS
+    from ui.jobs import reporter as reporter
+    from ui.jobs import task as task
+
+    for kind in KINDS:
+        importlib.import_module(f"ui.services.{kind}")
 
 
 def _run(jobs: Any, job_id: str, request: dict[str, object], secrets: dict[str, str], reporter: Any) -> int:
@@ -160,4 +181,4 @@ def _texts(value: Any) -> list[str]:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1]))
+    sys.exit(main(sys.argv[1:]))

@@ -65,7 +65,8 @@ class JobReporter:
         if what != self._step:
             self._step = what
             self.log(what)
-        if self._clock() - self._written >= SECONDS_BETWEEN_WRITES:
+            self.flush()  # a page shows results so far when the step changes
+        elif self._clock() - self._written >= SECONDS_BETWEEN_WRITES:
             self.flush()
         if self.cancelled():
             raise CancelledError("stopped on request")

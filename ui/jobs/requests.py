@@ -28,6 +28,7 @@ from storage.jobs import Jobs
 from storage.vault import Vault
 from ui.dates import day_utc
 from ui.jobs import KINDS, runner
+from ui.jobs.processes import Ready
 from ui.jobs.vault_access import secrets_for
 from ui.presets import check_memory
 from ui.services.recipients import MAX_NOTE, Recipient, RecipientListError, same_name
@@ -68,11 +69,11 @@ class Asked:
         """One of `ui.jobs.KINDS`."""
         return type(self.request).__name__.removesuffix("Request").lower()
 
-    def start(self, vault: Vault, jobs: Jobs) -> Job:
+    def start(self, vault: Vault, jobs: Jobs, ready: Ready | None = None) -> Job:
         """Starts it, with access to the vault if it needs that; errors as `runner.start` and `VaultLockedError`."""
         opened = jobs.opened(vault.jobs_keys_to_seal())
         secrets = secrets_for(vault) if KINDS[self.kind].opens_vault else None
-        return runner.start(self.kind, self.title, self.request.to_json(), secrets, opened)
+        return runner.start(self.kind, self.title, self.request.to_json(), secrets, opened, ready)
 
 
 class NoNoiseError(IrwmError):

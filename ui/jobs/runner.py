@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import re
 import signal
 import subprocess
 import threading
@@ -15,7 +14,6 @@ from collections.abc import Iterator, Mapping
 import psutil
 from filelock import lock_descriptor
 
-from irwm.checkpoint.child_process import module_command, module_environment
 from irwm.checkpoint.platform import unlock_and_close
 from irwm.errors import IrwmError
 from storage.canonical import json_bytes
@@ -26,25 +24,19 @@ from storage.job_table import QUEUED, RUNNING, Job, JobLine
 from storage.jobs import Jobs
 from storage.processes import process_mark, still_runs
 from storage.vault import Vault
-from ui import offline
 from ui.jobs import KINDS, Kind, orphans
 from ui.jobs.child import LENGTH_BYTES
-from ui.jobs.executors import THREADS, cores
+from ui.jobs.processes import Ready, environment, spawn
 from ui.jobs.queue import lane_of
 from ui.jobs.vault_access import secrets_for
-from ui.settings import REPOSITORY
 
 # Time that a task has to clean up after Stop before it is killed.
 GRACE_SECONDS = 1.5
 LOCK_NAME = "starting.lock"
 # Each waits in its own process, of 80 MB or, if it uses a GPU, about 300 MB.
 MOST_WAITING = 16
-# The task gets its secrets through a pipe; variables that look like other secrets are removed from its environment.
-SECRET_NAME = re.compile(r"TOKEN|SECRET|PASSW|PASSPHRASE|CREDENTIAL|API_?KEY|PRIVATE_?KEY|AUTH", re.IGNORECASE)
 
 _STARTING = threading.Lock()
-# A separate console without a window, so that neither Ctrl+C nor closing the app's window ends the task.
-_WINDOWS_FLAGS = getattr(subprocess, "CREATE_NEW_PROCESS_GROUP", 0) | getattr(subprocess, "CREATE_NO_WINDOW", 0)
 # Jobs that `stop` is ending; only `stop` records their end, no matter which signal ended them.
 _STOPPING: set[str] = set()
 
@@ -69,7 +61,14 @@ class JobRunningError(IrwmError):
         )
 
 
-def start(kind: str, title: str, request: Mapping[str, object], secrets: Mapping[str, str] | None, jobs: Jobs) -> Job:
+def start(
+    kind: str,
+    title: str,
+    request: Mapping[str, object],
+    secrets: Mapping[str, str] | None,
+    jobs: Jobs,
+    ready: Ready | None = None,
+) -> Job:
     """Starts a task in its own process and returns its row, with the state "queued" if it waits.
 
     Args:
@@ -78,6 +77,7 @@ def start(kind: str, title: str, request: Mapping[str, object], secrets: Mapping
         request: plain JSON without secrets; stored in the row.
         secrets: plain JSON, bytes as hex; sent through a pipe and not stored.
         jobs: opened with the keys of an unlocked vault (`Vault.jobs_keys_to_seal`).
+        ready: may have a process for it; a new one is started otherwise.
 
     Raises:
         JobRunningError: the same request is already running or waiting; no job was started.
@@ -101,7 +101,7 @@ def start(kind: str, title: str, request: Mapping[str, object], secrets: Mapping
                 found=f"{MOST_WAITING}",
                 advice="wait, or stop some of them",
             )
-        job, process = _started(jobs.create(kind, title, request, lane), jobs)
+        job, process = _started(jobs.create(kind, title, request, lane), jobs, ready)
     own = jobs.key_of(job.id)
     message = _message(jobs, request, secrets or {}, own)
     # Only with the job's own key: the vault may be locked long before the job ends.
@@ -148,7 +148,7 @@ def stop(job_id: str, jobs: Jobs) -> JobLine:
         return job
     _STOPPING.add(job_id)
     try:
-        if job.state in (QUEUED, RUNNING) and job.pid is not None and _is_ours(job):
+        if job.state in (QUEUED, RUNNING) and job.pid is not None and jobs.is_alive(job.id):
             if not hasattr(os, "killpg"):
                 jobs.finish(job_id, "stopped")  # instead of a signal: `JobReporter.flush` sees it in the row
             _end_all(job.pid)
@@ -164,7 +164,7 @@ def _kind(name: str) -> Kind:
 
 
 def _message(jobs: Jobs, request: Mapping[str, object], secrets: Mapping[str, str], own: JobKey | None) -> bytes:
-    seal = {} if own is None else {"key": own.key, "secret": own.secret.hex()}
+    seal = {} if own is None else {"job": own.job, "key": own.key, "secret": own.secret.hex()}
     try:
         values = {"home": str(jobs.home), "request": dict(request), "secrets": dict(secrets), "seal": seal}
         body = json.dumps(values, allow_nan=False).encode("utf-8")
@@ -204,11 +204,11 @@ def _running_twin(kind: str, request: Mapping[str, object], jobs: Jobs) -> Job |
     return None
 
 
-def _started(job: Job, jobs: Jobs) -> tuple[Job, subprocess.Popen[bytes]]:
+def _started(job: Job, jobs: Jobs, ready: Ready | None) -> tuple[Job, subprocess.Popen[bytes]]:
     """The job in its own process; a job that fails to start, as on a full disk, is over and does not block others."""
     process = None
     try:
-        process = _spawn(job, jobs)
+        process = _process_for(job, jobs, ready)
         # The process waits for its message, so the row has its number before the task can record "done".
         jobs.start(job.id, process.pid)
         return jobs.get(job.id), process
@@ -222,31 +222,12 @@ def _started(job: Job, jobs: Jobs) -> tuple[Job, subprocess.Popen[bytes]]:
         raise
 
 
-def _spawn(job: Job, jobs: Jobs) -> subprocess.Popen[bytes]:
+def _process_for(job: Job, jobs: Jobs, ready: Ready | None) -> subprocess.Popen[bytes]:
     jobs.log(job.id, f"{time.strftime('%Y-%m-%d %H:%M:%S', time.gmtime())} UTC {job.title}")
-    try:
-        with jobs.log_path(job.id).open("ab") as log:
-            return subprocess.Popen(
-                module_command("ui.jobs.child", job.id),
-                stdin=subprocess.PIPE,
-                stdout=log,
-                stderr=log,
-                cwd=REPOSITORY,
-                env=child_environment(),
-                start_new_session=True,
-                creationflags=_WINDOWS_FLAGS,
-            )
-    except OSError as error:
-        raise IrwmError("the task's process could not be started", found=str(error)) from error
-
-
-def child_environment() -> dict[str, str]:
-    """This process's environment without variables that look like secrets, offline and with limited threads."""
-    kept = {name: value for name, value in os.environ.items() if not SECRET_NAME.search(name)}
-    streams = {"PYTHONUNBUFFERED": "1", "PYTHONIOENCODING": "utf-8:backslashreplace"}
-    # All cores but one, so that the pages stay quick.
-    own = dict.fromkeys(THREADS, str(max(1, cores() - 1))) | kept | offline.SWITCHES | streams
-    return module_environment(base=own)
+    process = ready.take() if ready is not None else None
+    if process is not None:
+        return process
+    return spawn(environment(), jobs.log_path(job.id), job.id)
 
 
 def _attend(process: subprocess.Popen[bytes], message: bytes, job_id: str, jobs: Jobs) -> None:
@@ -278,14 +259,6 @@ def _sudden_end(code: int) -> dict[str, str]:
         "found": how,
         "advice": advice,
     }
-
-
-def _is_ours(job: JobLine) -> bool:
-    """Whether the process with this number is still the job's, so that no other process is ended by mistake."""
-    try:
-        return job.pid is not None and job.id in psutil.Process(job.pid).cmdline()
-    except psutil.Error:
-        return False
 
 
 def _end_all(pid: int) -> None:

@@ -188,7 +188,7 @@ class Endpoints:
         return self._started(asked, vault, request)
 
     def _started(self, asked: Asked, vault: Vault, request: gr.Request) -> Reply:
-        return self._told(asked.start(vault, self.context.jobs).id, request)
+        return self._told(self.context.start(asked, vault).id, request)
 
     def _told(self, id: str, request: gr.Request) -> Reply:
         job = self.context.jobs_of(request).get(id)

@@ -188,12 +188,12 @@ class Cases:
     def begin_item(self, request: gr.Request, id: str | None, *values: Any) -> Any:
         vault = self.context.require(request)
         asked = self.page.item.request(_required(id), *values)
-        return Asked(f"Add {Path(asked.path).name}", asked).start(vault, self.context.jobs).id
+        return self.context.start(Asked(f"Add {Path(asked.path).name}", asked), vault).id
 
     def begin_dispute(self, request: gr.Request, id: str | None, *values: Any) -> Any:
         vault = self.context.require(request)
         asked = self.page.dispute.request(_required(id), self.context.settings.device, *values)
-        started = Asked(f"Dispute with {asked.theirs.name}", asked).start(vault, self.context.jobs).id
+        started = self.context.start(Asked(f"Dispute with {asked.theirs.name}", asked), vault).id
         return started, started, gr.Column(visible=False)  # an earlier run would be taken for the outcome
 
     @guarded

@@ -275,6 +275,7 @@ class Investigate:
             model = irwm.open_checkpoint(path)
             facts = card_of(model)
             yield model_html(facts, foldable=True), *nothing
+            self.context.ready.prepare()
             card = model_html(facts, measure(model), foldable=True)
             choice, any_key = keys.fill(vault, model.fingerprint)
         except IrwmError as error:
@@ -336,7 +337,7 @@ class Investigate:
             scheduler=context.settings.scheduler,
             answers=by_answers,
         )
-        started = asked.start(vault, context.jobs)
+        started = context.start(asked, vault)
         if not held and not server_of(path_from(source)):
             context.recent.add(purpose, source)
         context.recent.add("original-of", looked[0])
@@ -395,6 +396,7 @@ class Investigate:
         done = self.context.jobs_of(request).get(ended)
         if not done.result:
             return (gr.skip(),) * 3
+        self.context.ready.prepare()  # often, another suspect follows
         return gr.Row(visible=True), inputs_html(done.request), gr.Column(elem_classes=["replaced"])
 
     @guarded

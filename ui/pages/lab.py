@@ -269,7 +269,7 @@ class Lab:
         attacked = Path(asked.about)
         name = DEMO_NAME if attacked == DEMO else attacked.name
         how = "Lab" if asked.release else "Rehearsal"
-        return Asked(f"{how} on {name}", asked).start(vault, self.context.jobs).id
+        return self.context.start(Asked(f"{how} on {name}", asked), vault).id
 
     def released(self, asked: LabRequest, copy: str | None, key: str | None) -> LabRequest:
         """The request about a release and its key."""

@@ -333,6 +333,7 @@ class Protect:
             goes_to = nothing if path == given_back else offered
             about = model_html(facts, marking=True), gr.Button(interactive=not facts.refusal)
             yield None, *about, *goes_to, None, model.hidden_size
+            self.context.ready.prepare()
             measured = measure(model, rows=not facts.refusal)
             sound = not (facts.refusal or measured.problems)
             marks = self.context.require(request).marks_on(model.fingerprint)
@@ -468,7 +469,7 @@ class Protect:
             utility=cost,
             also=also or (),
         )
-        started = asked.start(vault, self.context.jobs)
+        started = self.context.start(asked, vault)
         self.context.recent.add("original", path)
         self.context.recent.add("target", target.parent)
         self.context.drafts.drop(self.context.session(request))

@@ -198,7 +198,7 @@ class Verify:
             roots=roots,
             **given,
         )
-        started = Asked(f"Verify {shown_path(place.name)}", asked).start(vault, self.context.jobs).id
+        started = self.context.start(Asked(f"Verify {shown_path(place.name)}", asked), vault).id
         return "", started, replace(about, job=started)
 
     @guarded

@@ -147,7 +147,7 @@ SHAPES: dict[str, Callable[[Path], Path]] = {
     "random bytes as HTML": one("r.html", lambda: noise(SIZE)),
     "random bytes as PDF": one("r.pdf", lambda: noise(SIZE)),
     "random bytes as a signature": one("r.signature.json", lambda: noise(SIZE)),
-    "random bytes as a time-stamp": one("r.tsr", lambda: noise(SIZE)),
+    "random bytes as a timestamp": one("r.tsr", lambda: noise(SIZE)),
     "random bytes as all four files, in a folder": all_of_them,
     "random bytes as JSON, largest parsed size": one("r.json", lambda: noise(MOST_JSON)),
     "one text": one("r.json", lambda: b'"' + b"a" * (SIZE - 2) + b'"'),
@@ -166,7 +166,7 @@ SHAPES: dict[str, Callable[[Path], Path]] = {
         "r.json", lambda: _REPORT + b'"case":' + texts(MOST_JSON) + b"}"
     ),
     "names in JSON that claims to be a report": one("r.json", lambda: _REPORT + b'"case":' + names(31 * MIB) + b"}"),
-    "a time-stamp of long texts in JSON that claims to be a report": one(
+    "a timestamp of long texts in JSON that claims to be a report": one(
         "r.json", lambda: _REPORT + b'"time_stamp":{"response":' + texts(MOST_JSON) + b"}}"
     ),
     "HTML of opened tags": one("r.html", lambda: b"<script" * (SIZE // 7)),

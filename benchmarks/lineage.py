@@ -334,7 +334,7 @@ def summary(compared: Sequence[Compared]) -> Iterator[str]:
         yield ""
         yield (
             f"Descendants: {len(children)}, called not derived: "
-            f"{sum(each.status == NOT_DERIVED for each in children)}. {better} agree better than every unrelated "
+            f"{sum(each.status == NOT_DERIVED for each in children)}. {better} agree more closely than every unrelated "
             f"model; lowest agreement {min(map(value, children)):.3f}."
         )
     yield ""

@@ -15,7 +15,7 @@ The subpackages, from the lowest layer up; each imports only those above it in t
     evidence     detection (Algorithm 3), lineage, verdict, and how strong the evidence is
     tracing      identifies who leaked a copy (beyond Algorithm 6)
     answers      detection and tracing from text and log-probabilities, without the suspect's weights
-    ownership    commitments, time-stamps and disputes
+    ownership    commitments, timestamps and disputes
     explore      the effect and the cost of a setting, before anything is written
     release      insertion (Algorithms 2 and 5) and publishing
     attacks      what an attacker would do; `attacks.equivalence` without changing what the model computes

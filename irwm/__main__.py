@@ -327,7 +327,7 @@ def _parser() -> argparse.ArgumentParser:
     verify.add_argument("--identity", metavar="HEX", help="the signer's first public key, as published by the signer")
     verify.add_argument(
         "--tsa-root", metavar="FILE", action="append", default=[],
-        help="root certificate (PEM or DER) of a time-stamping authority that you trust; repeat for each",
+        help="root certificate (PEM or DER) of a timestamping authority that you trust; repeat for each",
     )  # fmt: skip
     verify.add_argument("--audit-log", metavar="FILE", help="the signer's audit log, as exported from the Vault page")
     verify.add_argument(

@@ -160,7 +160,7 @@ def verify(message: bytes, signature: Signature, purpose: bytes = REPORT) -> str
         key, before = certificate.public_key, certificate
     if key is not None and key != signature.public_key:
         raise SignatureError(
-            "the certificates do not lead to the signing identity",
+            "the chain of certificates does not lead to the signing identity",
             expected=signature.public_key,
             found=key,
         )

@@ -9,7 +9,7 @@
     checks, backup                 every record opened and compared with the log; copies made and restored
     index                          the in-memory search index of an unlocked vault for keys and releases
     session, filing                one session's view: unlocking and idle lock; a record filed and logged
-    casebook, signing, vault       cases; identities; keys, releases, labels, time-stamps, and all of it together
+    casebook, signing, vault       cases; identities; keys, releases, labels, timestamps, and all of it together
     case_file, case_archive        a case with all that is in it; the same as one file that anyone can check
     job_keys, job_files            the keys that seal the text of jobs; the files in their folders
     job_table, jobs                the list of long tasks, in a separate file

@@ -221,7 +221,7 @@ def require_header(db: sqlite_utils.Database, head: header.Header, sealer: Seale
     opens = newest is None or any(_opened(row, sealer) is not None for row in chain([newest], rows))
     if head.key_id != sealer.key_id or not opens:
         raise DatabaseDamagedError(
-            "this passphrase matches the vault's header, but the header does not belong to the rest of the vault: "
+            "this passphrase matches the vault's header, but the header does not match the rest of the vault: "
             "an attacker or a restore may have replaced it with a header from an earlier passphrase",
             file=file,
             advice="keep this file as evidence and restore a backup",

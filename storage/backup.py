@@ -138,7 +138,7 @@ def inspect(source: Path, passphrase: str, one_try: AbstractContextManager[None]
 def _refuse_dear(cost: Cost, source: Path) -> None:
     if cost.memory_kib > MOST_BACKUP_MEMORY_KIB or cost.memory_kib * cost.passes > MOST_BACKUP_WORK_KIB:
         raise CostError(
-            "checking this backup's passphrase needs more memory or time than is allowed here",
+            "checking this backup's passphrase requires more memory or time than this app allows",
             file=source,
             expected=f"at most {MOST_BACKUP_MEMORY_KIB} KiB, and at most {MOST_BACKUP_WORK_KIB} for KiB × passes",
             found=f"{cost.memory_kib} KiB, {cost.passes} passes",

@@ -270,7 +270,9 @@ def _checked_files(files: Mapping[str, tuple[int, str]]) -> dict[str, list[Any]]
         if not isinstance(name, str) or not name:
             raise RecordValueError("a file in the item has no name", found=repr(name))
         if not isinstance(pair, (tuple, list)) or len(pair) != 2 or type(pair[0]) is not int or pair[0] < 0:
-            raise RecordValueError("a file in the item has no size", file=name, expected="size in bytes and SHA-256")
+            raise RecordValueError(
+                "the size of a file in the item is missing", file=name, expected="size in bytes and SHA-256"
+            )
         checked[name] = [pair[0], checked_manifest({name: pair[1]})[name]]
     return checked
 
@@ -282,7 +284,7 @@ def _checked_contents(files: Mapping[str, bytes]) -> dict[str, bytes]:
     for name, content in files.items():
         if not plain_name(name) or name.lower() in seen:
             raise RecordValueError(
-                "each file attached to an investigation must have a unique plain name",
+                "each file attached to an investigation must have a unique file name without a folder",
                 expected=f"letters, digits, dots, dashes and underscores, but not {FINDING_NAME}",
                 found=repr(name),
             )

@@ -192,7 +192,7 @@ class ReleaseRecord(Record):
 
 @dataclass(frozen=True, slots=True)
 class TimestampRecord(Record):
-    """A time-stamp on a key's public commitment, with the data needed to check it again without the vault.
+    """A timestamp on a key's public commitment, with the data needed to check it again without the vault.
 
     Attributes:
         key_id: the key whose commitment it is.
@@ -469,7 +469,7 @@ def file_digests(files: Mapping[str, Any]) -> dict[str, FileDigest]:
 
 
 def timestamp_body(commitment_document: bytes, request: bytes, response: bytes) -> bytes:
-    """The body of a time-stamp's record."""
+    """The body of a timestamp's record."""
     parts = (commitment_document, request, response)
     return json.dumps([base64.b64encode(part).decode("ascii") for part in parts]).encode("ascii")
 

@@ -1,4 +1,4 @@
-"""The vault: keys, releases, their labels and time-stamps here, cases in `storage.casebook`, identities in
+"""The vault: keys, releases, their labels and timestamps here, cases in `storage.casebook`, identities in
 `storage.signing`, keys of the job list in `storage.job_keys`.
 
 A `Vault` object is one session's view with its own lock state: a second browser session gets a second object, which
@@ -305,7 +305,7 @@ class Vault(CaseFiles, Signing, JobKeyring):
         """All labels of this record since it was filed, oldest first. `.damaged` names every damaged label."""
         return self._all(LABELS, lambda meta: (meta.get("table"), meta.get("record")) == (table, record))
 
-    # Time-stamps
+    # Timestamps
 
     def add_timestamp(
         self,
@@ -317,7 +317,7 @@ class Vault(CaseFiles, Signing, JobKeyring):
         authority: str,
         trusted: bool,
     ) -> TimestampRecord:
-        """Adds a time-stamp on a key's commitment; the caller has checked it and read its time.
+        """Adds a timestamp on a key's commitment; the caller has checked it and read its time.
 
         Args:
             commitment_document: the bytes whose SHA-256 was stamped.
@@ -329,7 +329,7 @@ class Vault(CaseFiles, Signing, JobKeyring):
         """
         for name, part in (("document", commitment_document), ("request", request), ("response", response)):
             if not isinstance(part, bytes) or not 0 < len(part) <= MOST_TIMESTAMP_BYTES:
-                raise RecordValueError(f"the time-stamp's {name} is missing or too large")
+                raise RecordValueError(f"the timestamp's {name} is missing or too large")
         required_text(time_utc=time_utc, authority=authority)
         digest = hashlib.sha256(commitment_document).hexdigest()
         meta = {
@@ -347,7 +347,7 @@ class Vault(CaseFiles, Signing, JobKeyring):
         return record
 
     def timestamps(self, key_id: str | None = None) -> Records[TimestampRecord]:
-        """The time-stamps of one key, or all; `.damaged` names the damaged ones of all keys."""
+        """The timestamps of one key, or all; `.damaged` names the damaged ones of all keys."""
         return self._all(TIMESTAMPS, lambda meta: key_id in (None, meta.get("key_id")))
 
     def check(self) -> VaultCheck:

@@ -69,7 +69,7 @@ class Tries:
             place = (not self._of(caller).proved, next(self._arrivals))
             if place[0] and len(self._waiting) >= MOST_WAITING:
                 self._refused += 1
-                raise TooManyTriesError(1.0, "too many passphrases are being tried at the moment")
+                raise TooManyTriesError(1.0, "too many passphrase attempts are in progress")
             self._waiting.append(place)
             try:
                 self._changed.wait_for(lambda: not self._busy and min(self._waiting) == place)

@@ -20,7 +20,7 @@ from ui.jobs import runner
 
 NASTY = "<img src=x onerror=\"document.title='run'\"><script>document.title='run'</script>"
 FIGURES = (
-    Figure("48 of 50", "Positions that rank in the top 20 %", "By chance 10 would; 30 are needed. ρ = 0.2"),
+    Figure("48 of 50", "Positions that rank in the top 20%", "By chance 10 would; 30 are needed. ρ = 0.2"),
     Figure("2 in 10⁷⁷", "Chance of this without the mark", "After correction for 300 keys. p"),
     Figure("10⁶² : 1", "How much likelier with the mark", "Very strong support. LR"),
 )

@@ -17,7 +17,7 @@ from pathlib import Path
 from pydoc_data.topics import topics
 
 STDLIB = Path(sysconfig.get_paths()["stdlib"])
-# Share of the names; about 4 % of the prose by size, because the longest topics are in the training half.
+# Share of the names; about 4% of the prose by size, because the longest topics are in the training half.
 HELD_OUT_PERCENT = 10
 
 # Tests are not documentation, site-packages is not the standard library, encodings is almost all tables,

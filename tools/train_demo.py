@@ -166,7 +166,7 @@ def optimizer_for(model: PreTrainedModel, peak: float) -> torch.optim.AdamW:
 
 
 def rate(step: int, steps: int) -> float:
-    """Return the learning rate's factor: linear warm-up over the first 5 %, then a cosine down to zero."""
+    """Return the learning rate's factor: linear warm-up over the first 5%, then a cosine down to zero."""
     warmup = max(1, steps // 20)
     if step < warmup:
         return (step + 1) / warmup

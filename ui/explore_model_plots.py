@@ -55,11 +55,11 @@ def ranks_under_noise(
     t, beta, l, rho = p.constraints, p.rank_threshold, p.positions, p.required_positions
     here = {name: float(counting_share(settings.noise, t, beta, name)) for name in ("joint", "sum")}
     fig = figure(
-        f"With noise of {settings.noise:g} σ, {100 * here['joint']:.0f} % of the positions still count under the joint "
-        f"statistic and {100 * here['sum']:.0f} % under the sum",
+        f"With noise of {settings.noise:g} σ, {100 * here['joint']:.0f}% of the positions still count under the joint "
+        f"statistic and {100 * here['sum']:.0f}% under the sum",
         "Lines: theory. Dots: simulated noise on this model’s rows, ranked as in detection."
         if simulated
-        else "Lines: theory. Choose a model to add simulations on its own rows.",
+        else "Lines: theory. Choose a model to add simulations that use its rows.",
         dark=dark,
     )
     x = np.linspace(0, MOST_NOISE, POINTS)
@@ -80,7 +80,7 @@ def ranks_under_noise(
                 name=f"{statistic}, simulated",
                 marker={"color": c.paper, "symbol": symbol, "size": 9, "line": {"width": 2, "color": colour}},
                 hovertext=[
-                    f"<b>simulated, {name}</b><br>noise {k:g} σ<br>{100 * s:.1f} % of the positions count"
+                    f"<b>simulated, {name}</b><br>noise {k:g} σ<br>{100 * s:.1f}% of the positions count"
                     for k, s in zip(SIMULATED_NOISE, simulated[statistic].tolist(), strict=True)
                 ],
             )  # fmt: skip
@@ -187,7 +187,7 @@ def answers_needed(settings: ExploreSettings, width: int, *, dark: bool = False)
     fig.update_xaxes(title_text="Answers with the log-probabilities of enough tokens (n; log scale)", type="log",
                      range=[math.log10(x[0]), math.log10(x[-1])], **ticks)  # fmt: skip
     fig.update_yaxes(
-        title_text="Noise on the rows (k, in units of a row’s standard deviation σ)",
+        title_text="Noise added to the rows (k, in units of a row’s standard deviation σ)",
         range=[0, 1.25 * max(survived, 0.4)],
     )
     return fig
@@ -206,7 +206,7 @@ def _keys_text(keys: int) -> str:
 def _rank_text(k: float, share: float, l: int, rho: int, name: str) -> str:
     success = float(odds(l, rho, 0.5, min(max(share, 1e-12), 1 - 1e-12), 1).success)
     return (
-        f"<b>{name}</b><br>noise {k:.3g} σ<br>{100 * share:.2f} % of the positions count"
+        f"<b>{name}</b><br>noise {k:.3g} σ<br>{100 * share:.2f}% of the positions count"
         f"<br>then at least ρ = {rho} of {l} count with probability {chance(success)} (eq. 1)"
     )
 
@@ -235,10 +235,10 @@ def entry_sizes(rehearsals: Sequence[Rehearsal], chosen: Rehearsal, *, dark: boo
         )  # fmt: skip
     usual = np.quantile(chosen.sizes, (0.05, 0.95))
     fig.add_scatter(
-        x=[chosen.scale_used] * 2, y=np.maximum(usual, 1e-9).tolist(), mode="lines", name="90 % of the stored numbers",
+        x=[chosen.scale_used] * 2, y=np.maximum(usual, 1e-9).tolist(), mode="lines", name="90% of the stored numbers",
         line={"color": c.accent, "width": 7}, opacity=0.35, hoverinfo="text",
         hovertext=[
-            f"90 % of them are between<br>{_times(usual[0])} and {_times(usual[1])} the size of the row’s own numbers"
+            f"90% of them are between<br>{_times(usual[0])} and {_times(usual[1])} the size of the row’s own numbers"
         ] * 2,
     )  # fmt: skip
     text = (
@@ -436,7 +436,7 @@ def fingerprint(case: Collusion | None, naming: float, recipients: int, *, dark:
         if enough
         else f"No size is enough to identify {copies}",
         f"On average, with added noise of {case.noise:g} σ; s = {number(case.rows)}, d = {number(case.hidden_size)}. "
-        f"At α = {chosen:g}, every row changes by {100 * chosen * each:.2g} % of its length.",
+        f"At α = {chosen:g}, every row changes by {100 * chosen * each:.2g}% of its length.",
         dark=dark,
         height=TALL,
     )
@@ -454,13 +454,13 @@ def fingerprint(case: Collusion | None, naming: float, recipients: int, *, dark:
     fig.add_scatter(
         x=sizes, y=changes, mode="lines", showlegend=False, hoverinfo="text", row=2, col=1,
         line={"color": c.null, "width": 2.5},
-        hovertext=[f"<b>α = {size:.3g}</b><br>every row changes by {change:.2g} % of its length"
+        hovertext=[f"<b>α = {size:.3g}</b><br>every row changes by {change:.2g}% of its length"
                    for size, change in zip(sizes, changes, strict=True)],
     )  # fmt: skip
     here = case.weakest_z
     named = "named" if here >= naming else "not named"
     for row, y, text in ((1, max(here, 0.3), f"weakest copy: z = {here:.2f}, {named}"),
-                         (2, 100 * chosen * each, f"every row changes by {100 * chosen * each:.2g} %")):  # fmt: skip
+                         (2, 100 * chosen * each, f"every row changes by {100 * chosen * each:.2g}%")):  # fmt: skip
         add_chosen(fig, c, chosen, y, f"<b>chosen: α = {chosen:g}</b><br>{text}", row)
     fig.add_hline(y=naming, line=dashed(c), row=1, col=1)
     add_aside(fig, c, math.log10(naming), f"named at z ≥ {naming:.1f} (1 of {number(recipients)})")

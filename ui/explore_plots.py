@@ -148,7 +148,7 @@ def odds_over(settings: ExploreSettings, axis: Axis, *, dark: bool = False) -> g
     _x_axis(fig, axis, x)
     fig.update_yaxes(
         title_text="Success (eq. 1)", range=[-0.04, 1.06], row=1, col=1,
-        tickvals=[0, 0.25, 0.5, 0.75, 1], ticktext=["0 %", "25 %", "50 %", "75 %", "100 %"],
+        tickvals=[0, 0.25, 0.5, 0.75, 1], ticktext=["0%", "25%", "50%", "75%", "100%"],
     )  # fmt: skip
     fig.update_yaxes(
         title_text="False accusation<br>(eq. 2, 3; log scale)", range=[lowest, 0.6], row=2, col=1,
@@ -195,7 +195,7 @@ def region(settings: ExploreSettings, found: Plan | None = None, *, dark: bool =
             x=grid, y=values, mode="lines", line={"color": c.null, "width": 2.5, "dash": dash, "shape": "hv"},
             name=name, hoverinfo="text",
             hovertext=[
-                f"<b>l = {number(each)}</b><br>{word} ρ = {round(v * each)} ({100 * v:.1f} %)" if v else ""
+                f"<b>l = {number(each)}</b><br>{word} ρ = {round(v * each)} ({100 * v:.1f}%)" if v else ""
                 for each, v in zip(grid, values, strict=True)
             ],
         )  # fmt: skip

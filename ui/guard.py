@@ -264,7 +264,7 @@ class Guard:
         if not reading and method != "POST":
             raise Refusal(405, "This method is not supported.")
         if not any(pattern.fullmatch(path) for pattern in (READ if reading else WRITE)):
-            raise Refusal(404, "There is nothing at this address.")
+            raise Refusal(404, "There is no page at this address.")
         cookie = HTTPConnection(scope).cookies.get(self.cookie) or None
         if path.startswith(FILE):
             self._check_file(path.removeprefix(FILE), cookie)
@@ -293,7 +293,9 @@ class Guard:
         session = _session_of(asked.cookie, stream)
         open = asked.open or (session is not None and self.callers.is_open(session))
         if not open and not small:
-            raise Refusal(413, "This request is too large for a locked browser. Unlock the vault first.")
+            raise Refusal(
+                413, "This request is too large while the vault is locked in this browser. Unlock the vault first."
+            )
         if stream is not None:
             self._streams.claim(stream, asked.cookie)
         if not (open or asked.known) and self.waiting() >= self.budget.limits.waiting:
@@ -337,7 +339,7 @@ class Guard:
             raise Refusal(411, "Send the content in one piece, and state its length once.")
         length = lengths[0] if lengths else "0" if reading else ""
         if not (length.isascii() and length.isdigit() and len(length) < 20):
-            raise Refusal(411, "State the length of the content.")
+            raise Refusal(411, "Specify the content length.")
         size = int(length)
         if reading:
             if size:

@@ -78,7 +78,7 @@ class Preferences:
         for root in self.roots:
             _check(
                 _is_full_path(root),
-                "a folder is not given as a full path",
+                "the path of a folder is not a full path",
                 "an absolute path, such as /data/models",
                 root,
             )
@@ -94,7 +94,7 @@ class Preferences:
 
         _check(
             self.backups == "" or _is_full_path(self.backups),
-            "the folder for backups is not given as a full path",
+            "the path of the folder for backups is not a full path",
             "an absolute path, such as /media/usb/irwm",
             self.backups,
         )

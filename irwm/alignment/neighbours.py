@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 _GROUP = 64
 # Coordinates of the tree.
 FEW = 16
-# Rows used to estimate the distance of pairs; the tree searches REACH times farther than 90 % of the distances.
+# Rows used to estimate the distance of pairs; the tree searches REACH times farther than 90% of the distances.
 PROBES, NEARLY_ALL, REACH = 512, 0.9, 1.5
 PROBES_AT_ONCE = 64
 # Rows of a copy that were only reordered are at distance 0 from the original's.

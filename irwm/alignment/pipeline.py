@@ -64,7 +64,7 @@ def searches(suspect: Checkpoint, original: OriginalRows, embedding_rows: NDArra
     choices = [each for each in _choices(suspect, model) if each.vocab_size <= _most_rows(each.hidden_size, model)]
     if not choices:
         raise UnsupportedCheckpointError(
-            "The suspect claims to have far more rows than the original; its rows were not read",
+            "The suspect's files claim far more rows than the original has, so its rows were not read",
             file=suspect.path,
             tensor=suspect.layout.embedding.name,
             expected=f"at most {_most_rows(suspect.hidden_size, model)} rows; the original has {model.vocab_size}",

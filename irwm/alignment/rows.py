@@ -205,7 +205,7 @@ def is_finite(rows: torch.Tensor) -> torch.Tensor:
 
 def median_row(rows: torch.Tensor) -> torch.Tensor:
     """(d,) the (lower) median of every column of rows (n, d), n at least 1, of finite numbers. From millions of numbers
-    only some rows are used, since a thousand rows give a median to 4 % of a deviation."""
+    only some rows are used, since a thousand rows give a median to 4% of a deviation."""
     rows = rows[:: max(1, len(rows) // max(FEWEST_IN_MEDIAN, MOST_IN_MEDIAN // rows.shape[1]))]
     if rows.device.type != "cpu":
         return rows.median(dim=0).values

@@ -377,7 +377,7 @@ def _drops_row_constants(suspect: Checkpoint, model: Checkpoint) -> bool:
 def _columns_reason(fit: Columns) -> str:
     reason = f"the median sampled row has a cosine of {float(np.median(fit.cosines)):.3f} with the original's"
     if fit.uniqueness < LEAST_UNIQUENESS:
-        return f"cannot be aligned: only {100 * fit.uniqueness:.0f} % of its columns have a counterpart in the original"
+        return f"cannot be aligned: only {100 * fit.uniqueness:.0f}% of its columns have a counterpart in the original"
     if not fit.fits:
         return f"cannot be aligned: {reason}, which is below the {ALIGNED_COSINE} that related models retain"
     return reason

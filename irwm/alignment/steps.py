@@ -77,7 +77,7 @@ def _rows(alignment: Alignment, way: str, share: float, suspect_size: int) -> li
     if added > 0 and suspect_size > s and not moved:
         said.append(_step("rows", f"{added} rows beyond the original's {s} were ignored", share, measures[way]))
     elif added > 0:
-        said.append(_step("rows", f"{added} rows that the original lacks were ignored", share, measures[way]))
+        said.append(_step("rows", f"{added} rows that are not in the original were ignored", share, measures[way]))
     return said
 
 

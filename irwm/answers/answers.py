@@ -76,7 +76,7 @@ class Answers:
                     file=original.path,
                     expected=f"token IDs from 0 to {original.vocab_size - 1}",
                     found=str(each.max()),
-                    advice="Encode the answers' text with the original's tokenizer",
+                    advice="Encode the text of the answers with the original's tokenizer",
                 )
 
 
@@ -96,7 +96,7 @@ def _tokens(number: int, given: ArrayLike) -> NDArray[np.int64]:
         raise AnswersError(
             f"sequence {number} is not a list of token IDs", expected="whole numbers",
             found=f"{values.dtype}, number of dimensions: {values.ndim}",
-            advice="Encode the answers' text with the original's tokenizer",
+            advice="Encode the text of the answers with the original's tokenizer",
         )  # fmt: skip
     if values.size < 2:
         raise AnswersError(
@@ -108,7 +108,7 @@ def _tokens(number: int, given: ArrayLike) -> NDArray[np.int64]:
         found = values.min() if values.min() < 0 else values.max()
         raise AnswersError(
             f"sequence {number} contains a number that is not a token ID", expected="0 or more", found=str(found),
-            advice="Encode the answers' text with the original's tokenizer",
+            advice="Encode the text of the answers with the original's tokenizer",
         )  # fmt: skip
     return _kept(values.astype(np.int64))
 

@@ -235,7 +235,8 @@ def _header(file: Path, line: bytes) -> tuple[ResponsesSource, int]:
         raise _broken(file, "this file does not contain recorded responses", f"format {FORMAT}", value.get("format"))
     if value.get("version") != VERSION:
         raise AnswersFileError(
-            "these responses were written by a different version", file=file, expected=f"version {VERSION}",
+            "these responses were written by a different version of this program", file=file,
+            expected=f"version {VERSION}",
             found=printable(f"version {value.get('version')}", 80),
             advice="Use the version of this program that wrote them",
         )  # fmt: skip

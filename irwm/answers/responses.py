@@ -238,7 +238,7 @@ def prompt_tokens(prompt: Prompt, original: Checkpoint, tokenizer: Any) -> list[
     except Exception as error:  # a template is a program, and may raise anything
         raise AnswersError(
             "the original's chat template cannot be used for these messages", file=original.path,
-            found=printable(str(error), 200), advice="Provide each prompt as the text that the server read",
+            found=printable(str(error), 200), advice="Provide each prompt as the exact text that the server received",
         ) from error  # fmt: skip
     return _encoded(str(text), tokenizer)
 

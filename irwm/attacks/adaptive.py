@@ -177,7 +177,7 @@ def confuse(model_dir: str | Path, out_dir: str | Path, how: str) -> Path:
         OutputExistsError, CheckpointError: as `rewrite`.
     """
     if how not in CONFUSIONS:
-        raise ParameterError("unknown way of confusing comparisons", expected=", ".join(CONFUSIONS), found=how)
+        raise ParameterError("unknown method of defeating comparisons", expected=", ".join(CONFUSIONS), found=how)
 
     def confused(rows: torch.Tensor) -> torch.Tensor:
         row = min(_ROW, len(rows) - 1)

@@ -62,7 +62,7 @@ _MOST_TWICE = 4 << 30
 
 
 def _shares(*values: float) -> tuple[Strength, ...]:
-    return tuple(Strength(value, f"{100 * value:g} %") for value in values)
+    return tuple(Strength(value, f"{100 * value:g}%") for value in values)
 
 
 def _numbers(unit: str, *values: int) -> tuple[Strength, ...]:
@@ -256,7 +256,7 @@ _DISGUISES: tuple[tuple[Step, str, str], ...] = (
     (
         "widen",
         "Widened",
-        "The residual stream is widened by 25 % and then rotated.",
+        "The residual stream is widened by 25% and then rotated.",
     ),
     ("rescale", "Rescaled", "The residual stream is multiplied by a single factor."),
     ("fold_gains", "Gains folded", "The norms' gains are folded into the matrices that follow them."),
@@ -547,7 +547,7 @@ _ALL: tuple[Attack, ...] = (
             float32="in float32", bfloat16="in bfloat16", int8="rounded to 8 bits", int4="rounded to 4 bits",
             decimals="rounded to one decimal", temperature="at a temperature of 0.7", system="with a system prompt",
             noise="0.2 nats of noise on every answer",
-            flat="the least likely 80 % reported as equally likely", turns="alternating with another copy",
+            flat="the least likely 80% reported as equally likely", turns="alternating with another copy",
         ),
         _serve, _cannot_serve,
         lambda setup, how: _single_copy(setup) if how == "turns" else None, reads=BOTH,

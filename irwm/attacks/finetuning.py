@@ -33,7 +33,7 @@ def finetune(
 ) -> Path:
     """Train the model further with AdamW, in float32, and write it in its own dtype.
 
-    A causal model learns to predict the next token; a masked one (BERT) the 15 % of tokens that are masked.
+    A causal model learns to predict the next token; a masked one (BERT) the 15% of tokens that are masked.
 
     Args:
         model_dir: a model folder in safetensors that transformers opens, with its tokenizer.
@@ -55,7 +55,7 @@ def finetune(
     if what not in WHAT:
         raise ParameterError("unknown part to train", expected=" or ".join(WHAT), found=repr(what))
     if lora_rank < 1:
-        raise ParameterError("training needs positive numbers", found="lora_rank")
+        raise ParameterError("the LoRA rank must be at least 1", found=str(lora_rank))
     schedule = Schedule(steps, learning_rate, batch, length, seed)
     return trained(model_dir, out_dir, text, _NextToken(what, lora_rank), schedule, device, progress)
 

@@ -59,7 +59,7 @@ def merge(
     if not fewest <= len(model_dirs) <= most:
         expected = f"{fewest}" if fewest == most else f"{fewest} or more"
         raise ParameterError(
-            f"{method} needs a different number of models", expected=expected, found=str(len(model_dirs))
+            f"{method} does not work with this number of models", expected=expected, found=str(len(model_dirs))
         )
     if based != (base_dir is not None):
         raise ParameterError(

@@ -42,7 +42,10 @@ class Schedule:
         wrong = [name for name, value in numbers.items() if value < 1]
         if wrong or not (math.isfinite(self.learning_rate) and self.learning_rate > 0):
             found = ", ".join(wrong) or f"rate {self.learning_rate}"
-            raise ParameterError("training needs positive numbers", found=found)
+            raise ParameterError(
+                "the learning rate, the number of steps and the batch size must be positive, and the length at least 2",
+                found=found,
+            )
 
 
 class Objective(Protocol):

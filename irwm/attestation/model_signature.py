@@ -45,7 +45,7 @@ def sign_release(folder: str | Path, key: ec.EllipticCurvePrivateKey) -> Path:
     It signs the hashes in SHA256SUMS and reads no other file. `irwm.release.verify_manifest` checks the files.
 
     Raises:
-        OutputExistsError: the release is signed already.
+        OutputExistsError: the release is already signed.
         NotACheckpointError, CorruptCheckpointError: the folder has no manifest, or it is malformed.
         AttestationError: the manifest has another form than this program writes, or the signature cannot be written.
         MissingExtraError: the extra `release` is not installed.
@@ -55,7 +55,7 @@ def sign_release(folder: str | Path, key: ec.EllipticCurvePrivateKey) -> Path:
     target = folder / SIGNATURE_NAME
     if os.path.lexists(target):
         raise OutputExistsError(
-            "the release is signed already", file=target, advice="Remove this file to sign the release again"
+            "the release is already signed", file=target, advice="Remove this file to sign the release again"
         )
     if os.path.lexists(folder / LOCK_NAME):  # no signature would hold, because it does not list this file
         raise AttestationError(
@@ -66,7 +66,7 @@ def sign_release(folder: str | Path, key: ec.EllipticCurvePrivateKey) -> Path:
     text = format_manifest(digests)
     if (folder / MANIFEST_NAME).read_bytes() != text:
         raise AttestationError(
-            "the manifest is not as this program writes it",
+            "the manifest does not have the form that this program writes",
             file=folder / MANIFEST_NAME,
             expected="lines of sha256sum, sorted by file name",
             advice="Sign the folder with the command model_signing, which reads all files",

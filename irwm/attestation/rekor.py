@@ -88,8 +88,8 @@ def _checked(path: Path, envelope: dict[str, Any], public_key: Path) -> bytes:
                 )
     except InvalidSignature as error:
         raise AttestationError(
-            "the signature does not hold under this public key",
+            "the signature cannot be verified with this public key",
             file=path,
-            advice=f"Give the public key of its signer instead of {public_key.name}",
+            advice=f"Provide the signer's public key instead of {public_key.name}",
         ) from error
     return public_pem(key)

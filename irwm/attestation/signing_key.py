@@ -38,7 +38,7 @@ def open_signing_key(source: str, secret_file: str = "") -> ec.EllipticCurvePriv
         key = load_pem_private_key(content, None if secret is None else secret.encode("utf-8"))
     except TypeError as error:  # a password is missing, or one was given for a key without
         raise SigningKeyError(
-            "the key file is encrypted, and there is no password"
+            "the key file is encrypted, but no password was given"
             if secret is None
             else "the key file is not encrypted, but a password was given",
             file=path,

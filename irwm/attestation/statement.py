@@ -65,7 +65,7 @@ def report_statement(report: str | Path, signer: str = "") -> bytes:
     if not verification.ok:
         wrong = [check for check in verification.checks if check.ok is False or (check.ok is None and check.asked)]
         raise AttestationError(
-            "the report does not pass verification",
+            "the report fails verification",
             file=received.folder / received.file(".json"),
             found="; ".join(f"{check.name}: {check.said}" for check in wrong[:3]),
             advice="Run irwm verify on the report to see all checks",
@@ -119,7 +119,7 @@ def _signed(received: Received) -> tuple[schema.Report, str, str]:
         )
     if received.schema != SCHEMA:
         raise AttestationError(
-            "this is not the report of one suspect",
+            "this is not a report on a single suspect",
             file=json_name,
             expected=SCHEMA,
             found=received.schema or received.refused,
@@ -131,7 +131,7 @@ def _signed(received: Received) -> tuple[schema.Report, str, str]:
         raise AttestationError(
             "the report's numbers are not those that were signed",
             file=json_name,
-            advice="Get the report again from its sender; irwm verify says more",
+            advice="Ask the sender for the report again; irwm verify gives the details",
         )
     return from_json(content), identity, signature.signed_utc
 

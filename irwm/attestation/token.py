@@ -57,7 +57,7 @@ class TokenUri:
         """
         if "pin-value=" in uri:
             raise SigningKeyError(
-                "the PIN is in the PKCS#11 URI, where command lines and lists show it",
+                "the PIN is in the PKCS#11 URI, which command histories and process lists expose",
                 advice="Give a file with the PIN: --secret-file FILE, or pin-source in the URI",
             )
         path, _, query = uri.removeprefix(SCHEME).partition("?")
@@ -72,7 +72,7 @@ class TokenUri:
         if not os.path.isabs(module):  # a relative one could be loaded from the working folder
             raise _malformed("no module-path, or one that is not absolute")
         if not (given.get("object") or given.get("id")):
-            raise _malformed("neither object nor id, so no key is named")
+            raise _malformed("neither object nor id, so no key is identified")
         source = unquote(given.get("pin-source", "").removeprefix("file:").removeprefix("//"))
         if source and not os.path.isabs(source):  # the command and its job have other working folders
             raise _malformed("a pin-source that is not the full path of a file")

@@ -334,7 +334,7 @@ class _Config:
                 )
         start = found.get("init_lora_weights", True)
         if not isinstance(start, bool | None) and start not in _PLAIN_STARTS:
-            problem = "The adapter's initialisation also changes the base model, which is not supported"
+            problem = "Adapters whose initialisation also changes the base model are not supported"
             raise _unread(file, problem, "true, gaussian, eva or orthogonal", shown(start))
         base = found.get("base_model_name_or_path")
         return cls(

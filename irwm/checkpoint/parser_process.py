@@ -68,7 +68,7 @@ def answer_of(parser: dict[str, Any], path: str) -> str:
     except RecursionError:
         return refusal("The file's contents are nested too deeply")
     except Exception as error:
-        return refusal("The file's header cannot be interpreted", found=printable(f"{type(error).__name__}: {error}"))
+        return refusal("The file's header cannot be parsed", found=printable(f"{type(error).__name__}: {error}"))
 
 
 def main(limits: str, script: str, path: str) -> None:

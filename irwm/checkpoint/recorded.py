@@ -284,7 +284,8 @@ def _content(file: Path) -> tuple[dict[str, Tensor], Source]:
         )
     if about.get("version") != VERSION:
         raise AnswersFileError(
-            "these answers were written by a different version", file=file, expected=f"version {VERSION}",
+            "these answers were written by a different version of this program", file=file,
+            expected=f"version {VERSION}",
             found=printable(f"version {about.get('version')}"),
             advice="Use the version of this program that wrote them",
         )  # fmt: skip

@@ -364,7 +364,7 @@ def _notes(head: RecoveredHead, width: int, given: int, alike: float) -> tuple[s
         notes.append(f"Answers left out because they contain too few values: {given - head.answers}.")
     if alike >= _MANY_ALIKE:
         notes.append(
-            f"In a typical answer, {100 * alike:.0f} % of the tokens have the same value. Their true values are "
+            f"In a typical answer, {100 * alike:.0f}% of the tokens have the same value. Their true values are "
             "unknown, so a mark may not be detected."
         )
     directions = "1 direction" if head.width == 1 else f"{head.width} directions"

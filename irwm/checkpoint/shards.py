@@ -212,7 +212,7 @@ def _chosen(folder: Path, format: Format, names: Sequence[str], sets: Sequence[W
             expected=f"{', '.join(filter(None, (format.index, format.whole)))}{', ' if format.whole else ''}"
             f"one {format.suffixes[0]} file, or one numbered set of them",
             found=listed(files),
-            advice="Use the path of the file that you want to open, or move the others to another folder",
+            advice="Use the path of the file that you want to open, or move the other files to another folder",
         )
     (only,) = sets
     if only.index is not None:

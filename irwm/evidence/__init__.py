@@ -8,7 +8,7 @@
     finding            the results of a detection
     verdict            from a reading to found, not found or inconclusive
     lineage            whether the suspect descends from the original, with or without a mark
-    unrelated          its p-value: how many unrelated models agree as well
+    unrelated          its p-value: how many unrelated models agree as closely
     attention          the similarity of the layer-0 attention of two models, used by lineage
     likelihood_ratio   the weight of the ranks as evidence, and the words for it
     decoys             error rates measured on the suspect itself, with wrong keys

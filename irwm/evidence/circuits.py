@@ -82,12 +82,12 @@ class Circuits:
 
     @property
     def alike(self) -> bool:
-        """Whether the layers agree better than those of an unrelated model."""
+        """Whether the layers agree more closely than those of an unrelated model."""
         return are_alike(self.agreement, self.largest_decoy)
 
 
 def are_alike(agreement: float, largest_decoy: float) -> bool:
-    """Whether layers agree better than those of an unrelated model; false for NaN."""
+    """Whether layers agree more closely than those of an unrelated model; false for NaN."""
     return agreement > max(MOST_UNRELATED, largest_decoy)
 
 

@@ -5,7 +5,7 @@ evidence: the aligned rows compared with wrong rows aligned the same way, the ag
 two models (`attention`), and, before a suspect is called "not derived", the agreement of their layers (`circuits`).
 After a rotation the first two are computed in the minor components, where unrelated models share least. Some similarity
 there is not sufficient: benchmarks/lineage.py measures unrelated models, and the thresholds are above their values. In
-addition to the word, the result states how many of these models agree as well (`unrelated`).
+addition to the word, the result states how many of these models agree as closely (`unrelated`).
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ class Lineage:
 
     @property
     def p(self) -> float:
-        """The chance that an unrelated model agrees as well; NaN if no rows could be compared."""
+        """The chance that an unrelated model agrees as closely; NaN if no rows could be compared."""
         return math.nan if self.among is None else self.among.p
 
 
@@ -103,7 +103,7 @@ def lineage(
     Args:
         fitted: gives `LeastSquares.agreement`, from samples that an attacker cannot know, NaN if there is none. It
             is slow, so it is called only if all other evidence gives "not derived", which requires it, or if some
-            unrelated model agrees as well without it.
+            unrelated model agrees as closely without it.
         kept: the models to rank it among; by default those of the package.
         layers: gives the agreement of the OV circuits, None if they cannot be compared. It is called only if all other
             evidence gives "not derived", which requires it.
@@ -111,8 +111,9 @@ def lineage(
     "Derived" includes a common ancestor and the other direction: two fine-tunes of one base are as similar as a parent
     and its child, and similarity does not show which of the two came first.
     "Not derived" requires that the tokenizers name the rows, no row resembles the row of its name, some unrelated model
-    agrees as well, and the layers agree no better than those of an unrelated model; if only content could have paired
-    the rows, a failure shows nothing. A model that was distilled from ours into another one gives the same result.
+    agrees as closely, and the layers agree no more closely than those of an unrelated model; if only content could have
+    paired the rows, a failure shows nothing. A model that was distilled from ours into another one gives the same
+    result.
     """
     agreement = math.nan if attention is None else attention.agreement
     wrong = math.nan if attention is None else attention.largest_decoy
@@ -134,7 +135,7 @@ def lineage(
     above = (similarity - decoy) / max(deviation, 1e-12)
     if alignment.aligned and alignment.matched < LEAST_MATCHED:
         status = CANNOT_TELL
-        said = f"only {100 * alignment.matched:.0f} % of the rows have a counterpart, but those rows are similar"
+        said = f"only {100 * alignment.matched:.0f}% of the rows have a counterpart, but those rows are similar"
     elif alignment.aligned and above >= FEWEST_DEVIATIONS:
         if similarity >= CLEAR_SIMILARITY or seen.supported >= 1:  # false for NaN
             status = DERIVED
@@ -145,14 +146,14 @@ def lineage(
     elif not alignment.aligned and alignment.nearly_equal > MOST_NEARLY_EQUAL:
         status = CANNOT_TELL
         said = (
-            f"{100 * alignment.nearly_equal:.0f} % of the rows are nearly equal to the original's, but the others are "
+            f"{100 * alignment.nearly_equal:.0f}% of the rows are nearly equal to the original's, but the others are "
             "not"
         )
     elif not alignment.aligned and alignment.whole > MOST_WHOLE:
         status = CANNOT_TELL
         said = (
-            f"over all components, the rows agree better ({alignment.whole:.2f}) than those of an unrelated model "
-            "would, but in the minor components they do not"
+            f"over all components, the suspect's rows match the original's more closely ({alignment.whole:.2f}) than "
+            "an unrelated model's would; over the minor components alone, they do not"
         )
     elif unlike:
         status, said, found = _unlike(fit, among, layers)
@@ -170,21 +171,21 @@ def _unlike(
     status depends on it."""
     if fit > MOST_WHOLE:
         said = (
-            f"under the best affine map, a quarter of the rows agree better ({fit:.2f}) than those of an unrelated "
-            "model would"
+            f"under the best affine map, a quarter of the suspect's rows match the original's more closely ({fit:.2f}) "
+            "than an unrelated model's would"
         )
         return CANNOT_TELL, said, None
     unlike = "the tokens' rows show no resemblance"
     if math.isnan(fit):
         return CANNOT_TELL, f"{unlike}, but no affine map could be fitted to confirm this", None
     if not among.as_alike:
-        return CANNOT_TELL, "the tokens' rows show no clear resemblance, but no unrelated model agrees as well", None
+        return CANNOT_TELL, "the tokens' rows show no clear resemblance, but no unrelated model agrees as closely", None
     found = layers() if layers is not None else None
     if found is None:
         return CANNOT_TELL, f"{unlike}, but the layers could not be compared to confirm this", None
     if not found.alike:
         return NOT_DERIVED, SAID[NOT_DERIVED], found
-    agree = f"the layers' OV circuits agree better ({found.agreement:.2f}) than those of an unrelated model would"
+    agree = f"the layers' OV circuits agree more closely ({found.agreement:.2f}) than those of an unrelated model would"
     return CANNOT_TELL, f"{unlike}, but {agree}", found
 
 
@@ -215,7 +216,7 @@ def possible(
         seen: the agreement of the suspect.
         layers: the agreement of its OV circuits, and the largest decoy; NaN if they were not compared.
         aligned, exhausted: as in the alignment.
-        as_alike: how many unrelated models agree at least as well.
+        as_alike: how many unrelated models agree at least as closely.
     """
     if status == DERIVED:
         return aligned and (seen.similarity >= CLEAR_SIMILARITY or seen.supported >= 1)  # false for NaN

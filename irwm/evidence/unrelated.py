@@ -23,9 +23,9 @@ CLEAR_SIMILARITY = 0.6
 # Agreement of attention that supports less similar rows, and how many times the largest decoy it must be: models from
 # one random start reach 0.05, unrelated models 0.14, descendants under noise of 0.3 deviations 0.3.
 SUPPORTING_ATTENTION, ABOVE_DECOYS = 0.2, 2.0
-# Rows that agree better than this in all components, after a rotation or under an affine map, rule out "not derived"
-# for any minor components. Unrelated models of the original's width reach 0.63 under the map; models three times as
-# wide reach 0.653.
+# Rows that agree more closely than this in all components, after a rotation or under an affine map, rule out "not
+# derived" for any minor components. Unrelated models of the original's width reach 0.63 under the map; models three
+# times as wide reach 0.653.
 MOST_WHOLE = 0.65
 UNRELATED, DESCENDANT = "unrelated", "descendant"
 
@@ -73,10 +73,10 @@ class AmongUnrelated:
         agreement: `Agreement.value` of the suspect. If an early map is above all unrelated models, later maps are not
             read, so that it is a lower bound.
         unrelated: the number of unrelated models in the file.
-        as_alike: how many of these agree at least as well.
-        p: (1 + as_alike) / (1 + unrelated), the chance that an unrelated model agrees as well.
+        as_alike: how many of these agree at least as closely.
+        p: (1 + as_alike) / (1 + unrelated), the chance that an unrelated model agrees as closely.
         descendants: the number of damaged or disguised descendants in the file.
-        as_unlike: how many of these agree no better.
+        as_unlike: how many of these agree no more closely.
         table: hex SHA-256 of the file of kept models.
     """
 

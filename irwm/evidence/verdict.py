@@ -138,7 +138,7 @@ def judge_both(finding: Finding) -> Finding:
     if risk <= FOUND_LOG10_RISK:
         said = f"The suspect carries this key's fingerprint: {seen}; {odds(risk)}."
         if finding.verdict != FOUND:
-            said += f" By the mark alone, the verdict would be: {finding.verdict}."
+            said += f" Based on the mark alone, the verdict would be: {finding.verdict}."
             return replace(finding, verdict=FOUND, reason=said, lineage=with_mark(finding.lineage))
         return replace(finding, reason=f"{finding.reason} {said}")
     if finding.verdict == NOT_FOUND and risk <= DISMISSED_LOG10_RISK:

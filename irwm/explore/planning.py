@@ -74,7 +74,7 @@ class Wish:
         require_whole("the maximum number of positions (l)", self.most_positions, 1, MOST_POSITIONS)
         _chance("the risk", self.risk, LEAST_RISK)
         _chance("the required success probability", self.success)
-        _chance("the survival (p)", self.survival)
+        _chance("the survival rate (p)", self.survival)
         _chance("rank_threshold (beta)", self.rank_threshold)
 
     @property
@@ -210,22 +210,23 @@ def _impossible(wish: Wish) -> ParameterError:
         return ParameterError(
             "success is indistinguishable from chance: after this attack, a marked position counts no more often than "
             "an unmarked one",
-            expected=f"a survival (p) above the rank threshold, β = {beta:g}",
+            expected=f"a survival rate (p) above the rank threshold, β = {beta:g}",
             found=f"p = {wish.survival:g}",
-            advice=f"Lower the rank threshold (β) below {wish.survival:g}, or assume a weaker attack",
+            advice=f"Lower the rank threshold (β) to less than {wish.survival:g}, or assume a weaker attack",
         )
     if low > l:
         least = math.ceil(wish.log_user_risk / math.log(beta))
         return ParameterError(
-            f"the risk limit cannot be met with {_rows(l)}: even if all must count, this happens too often by chance",
+            f"the risk limit cannot be met with {_rows(l)}: even if all of them must count, that happens too often by "
+            "chance",
             expected=f"a risk of at most {wish.risk:.3g} for {_keys(wish.recipients)}",
             found=_power(log10_wrong_user(l, l, beta, wish.recipients)),
             advice=f"Allow at least {least} positions (l), accept a higher risk, or lower the rank threshold (β)",
         )
     if high < 1:
         return ParameterError(
-            f"the required success probability cannot be reached with {_rows(l)}: even if one counted position is "
-            "enough, often none counts",
+            f"the required success probability cannot be reached with {_rows(l)}: even if a single counted position is "
+            "enough, often no position counts",
             expected=f"a success probability of at least {wish.success}",
             found=f"{success_probability(l, 1, wish.survival):.6g}",
             advice="Allow more positions (l), require a lower success probability, or assume a weaker attack "

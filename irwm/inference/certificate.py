@@ -15,7 +15,7 @@ from irwm.inference.measure import Utility, compare
 from irwm.inference.reference import Progress, reference
 from irwm.inference.text import default_text
 
-# Enough to detect a change of perplexity by 1 %; takes a small model a few seconds.
+# Enough to detect a change of perplexity by 1%; takes a small model a few seconds.
 TOKENS = 1024
 BUNDLED = "the bundled text (documentation of Python)"
 

@@ -128,7 +128,8 @@ def _utility(pair: Pair, after: torch.Tensor, kl: torch.Tensor, equal: torch.Ten
     means = before.mean().item(), after.mean().item()
     if pair.gone:
         reason.append(
-            f"the model lacks {pair.gone} of the text's tokens, so only the other {compared} positions were compared"
+            f"{pair.gone} of the text's tokens are not in the model's vocabulary, so only the other {compared} "
+            "positions were compared"
         )
         rewritten = _own_loss(pair)
         if rewritten is not None:
@@ -136,8 +137,8 @@ def _utility(pair: Pair, after: torch.Tensor, kl: torch.Tensor, equal: torch.Ten
             means = before.mean().item(), rewritten / len(before)
             change, error = means[1] - means[0], None
             reason.append(
-                "the perplexity is for the whole text, encoded with the model's own tokenizer, and is given per "
-                "token of the reference"
+                "for the perplexity, the whole text was encoded with the model's own tokenizer, and its total loss was "
+                "divided by the reference's number of tokens"
             )
     if not math.isfinite(means[1]):
         reason.insert(0, "the model's outputs are not finite numbers")
@@ -175,7 +176,7 @@ def _encoder(pair: Pair, progress: Progress | None) -> Utility:
         theirs = theirs[:, order]
         reason.append("the coordinates of the hidden states had been reordered; their order was restored")
     if pair.gone:
-        reason.append(f"tokens left out because the model lacks them: {pair.gone}")
+        reason.append(f"tokens left out because they are not in the model's vocabulary: {pair.gone}")
     cosines = torch.nn.functional.cosine_similarity(ours, theirs, dim=1)
     if not torch.isfinite(cosines).all():
         cosines = torch.where(torch.isfinite(cosines), cosines, 0.0)

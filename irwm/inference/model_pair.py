@@ -133,7 +133,7 @@ def pair_of(reference: Reference, other: Path, token_map: TokenMap | None) -> Pa
     left = restricted(reference, matched.new >= 0) if gone else reference
     if matched.lacks(left):
         raise UnsupportedCheckpointError(
-            "the special tokens that this kind of model needs around a text are missing", file=other
+            "the special tokens that this kind of model expects around a text are missing", file=other
         )
     return Pair(reference, left, other, weights, matched, gone)
 

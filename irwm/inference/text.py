@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 # Tokens of one input, in every figure of this repository; a model with a shorter context gets inputs of its length.
 WINDOW = 256
-# Readings of a masked model's window; each token is masked in one of them, so a seventh at a time, like BERT's 15 %.
+# Readings of a masked model's window; each token is masked in one of them, so a seventh at a time, like BERT's 15%.
 PASSAGES = 7
 # Tokens are shorter than this many characters, so this much text per token is sufficient.
 _CHARACTERS = 100

@@ -30,7 +30,7 @@ def check_derivation(key: Key, choices: Choices, a_m: NDArray[np.float64], model
         "this key was not derived correctly: its attempt or its scale was chosen freely",
         expected=f"attempt {attempt}, scale {scale:.6g}",
         found=f"attempt {key.attempt}, scale {key.scale:.6g}",
-        advice="Do not rely on this key. Ask for the key that is stored in the vault",
+        advice="Do not rely on this key. Ask for the key as it is stored in the vault",
     )
 
 

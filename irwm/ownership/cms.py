@@ -1,4 +1,4 @@
-"""The structures of a time-stamp (RFC 3161, RFC 5652), and the check of its signature.
+"""The structures of a timestamp (RFC 3161, RFC 5652), and the check of its signature.
 
 `cryptography`'s strict DER reads and writes them: definite lengths, and no trailing bytes. A token may hold several
 certificates. The signing certificate verifies the signature with its key and has its digest among the signed attributes
@@ -150,7 +150,7 @@ def signing_certificate(token: Token) -> x509.Certificate:
             the signature does not identify the certificate that did.
     """
     if token.kind != SIGNED_DATA or token.signed.content.kind != TST_INFO:
-        raise ValueError("the signed content is not a time-stamp")
+        raise ValueError("the signed content is not a timestamp")
     signers = token.signed.signers.as_list()
     if len(signers) != 1:
         raise ValueError(f"{len(signers)} signers instead of one")

@@ -1,8 +1,8 @@
-"""The public document of a key, which its owner publishes, notarises or has time-stamped on the day the key is made.
+"""The public document of a key, which its owner publishes, notarises or has timestamped on the day the key is made.
 
 It names the original by its digests, the scheme, the parameters and the owner, and holds `Key.commitment`, a SHA-256
 over the whole key. It does not reveal the secret or name the recipient, though it is bound to both. An owner who later
-opens the key shows that this document was made from it; a time-stamp on the document proves that it existed by then.
+opens the key shows that this document was made from it; a timestamp on the document proves that it existed by then.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Commitment:
         owner: the name that the key records.
         family: the original's model family, for the reader, or "".
         made_utc: the creation time according to the maker, ISO 8601 with its zone, or "". It proves nothing; a
-            time-stamp does.
+            timestamp does.
     """
 
     commitment: str
@@ -81,7 +81,7 @@ class Commitment:
 
     @property
     def digest(self) -> str:
-        """Hex SHA-256 of the document, for a notary or a time-stamping authority."""
+        """Hex SHA-256 of the document, for a notary or a timestamping authority."""
         return hashlib.sha256(self.to_bytes()).hexdigest()
 
     def to_bytes(self) -> bytes:
@@ -147,7 +147,7 @@ def _check(document: Commitment) -> None:
     for name, longest in (("owner", MAX_NAME), ("family", MAX_FAMILY)):
         text = getattr(document, name)
         if not isinstance(text, str) or len(text) > longest:
-            raise ValueError(f"{name} is not a name of {longest} characters or fewer")
+            raise ValueError(f"{name} is not a valid name (at most {longest} characters)")
         text.encode("utf-8")
     if not isinstance(document.made_utc, str) or len(document.made_utc) > 40:
         raise ValueError("made_utc is not a time")

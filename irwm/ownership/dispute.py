@@ -251,7 +251,7 @@ def _check(claims: Sequence[Claim], models: Sequence[_Model]) -> None:
         raise ParameterError("wrong number of claimants", expected=f"2 to {MOST_CLAIMS}", found=str(len(claims)))
     for what, names in (("claimants", [c.claimant for c in claims]), ("models", [m.name for m in models])):
         if len(set(names)) != len(names) or not all(name.strip() for name in names):
-            raise ParameterError(f"the {what} in a dispute need distinct names", found=", ".join(names)[:200])
+            raise ParameterError(f"the {what} in a dispute must have distinct names", found=", ".join(names)[:200])
     _check_dates(claims)
 
 

@@ -5,7 +5,7 @@ The rules, in this order:
 1. A key that does not fit its own original shows nothing.
 2. If a claimant's "original" carries the other's mark, it was made from the other's release.
 3. If a claimant's release carries the other's mark, and not the reverse, it was made from the other's release.
-4. If one model carries both marks, or the originals are related, the earlier of two time-stamped commitments decides.
+4. If one model carries both marks, or the originals are related, the earlier of two timestamped commitments decides.
 5. If the originals are known to be unrelated, the mark in the exhibit decides.
 
 Everything else remains undecided, and the ruling states what would decide it. A mark counts only if a search for a key
@@ -27,7 +27,7 @@ UNFIT, ORIGINAL_MARKED, EARLIER = "key does not fit", "original carries the othe
 RELEASE_MARKED = "release carries the other's mark"
 ONLY_ONE, UNDECIDED = "only one mark is shown", "undecided"
 
-# Claimant and time-stamped commitment's date.
+# Claimant and timestamped commitment's date.
 Party = tuple[str, str | None]
 
 
@@ -241,8 +241,8 @@ def _by_date(a: _Side, b: _Side) -> Ruling | None:
         where = f"The two originals are related, and the models in dispute show only the mark of {earlier.who}."
     else:
         return None
-    said = f"{where} The commitment of {earlier.who} was time-stamped first, on {earlier.committed_utc}; that of "
-    said += f"{later.who} was time-stamped on {later.committed_utc}."
+    said = f"{where} The commitment of {earlier.who} was timestamped first, on {earlier.committed_utc}; that of "
+    said += f"{later.who} was timestamped on {later.committed_utc}."
     said += " This dates the mark and the original for which it was made; it does not show who trained the model."
     best = max(earlier.bits(t) for t in earlier.tests if earlier.shows(t))
     return Ruling((a.name, b.name), EARLIER, earlier.name, said, margin_bits=best)
@@ -265,7 +265,7 @@ def _only_one(a: _Side, b: _Side) -> Ruling | None:
 
 def _undecided(a: _Side, b: _Side) -> Ruling:
     both = sorted(a.shown() & b.shown())
-    dates = "a commitment that an authority time-stamped before the other claimant's"
+    dates = "a commitment that an authority timestamped before the other claimant's"
     if both:
         said = f"The {both[0]} carries both marks, neither original carries the other claimant's mark, and "
         said += "no date shows which came first." if a.time == b.time else "the dates do not decide the dispute."
@@ -276,7 +276,7 @@ def _undecided(a: _Side, b: _Side) -> Ruling:
         side, test = weak[0]
         said = f"The mark of {side.who} is found in the {test.model} ({_odds(test)}), "
         said += "but a key obtained by a later search could show as much."
-        return _open(a, b, said, f"a commitment by {side.who} that was time-stamped before that model appeared")
+        return _open(a, b, said, f"a commitment by {side.who} that was timestamped before that model appeared")
     said = f"Neither original carries the other claimant's mark. {_carried(a, b)}"
     if _unrelated(a, b):
         return _open(a, b, said, "a model in dispute that carries one of the marks")
@@ -334,4 +334,4 @@ def _would(what: str) -> str:
 
 def _odds(test: Tested) -> str:
     said = CAPPED if test.log10_risk < LEAST_LOG10 else f"10^{test.log10_risk:.1f}"
-    return f"odds by chance: {said}"
+    return f"probability by chance: {said}"

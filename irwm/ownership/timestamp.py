@@ -1,8 +1,8 @@
-"""Time-stamps by file (RFC 3161): an independent authority signs that a digest existed at a time.
+"""Timestamps by file (RFC 3161): an independent authority signs that a digest existed at a time.
 
 `request` makes the file to send to an authority. `read_response` checks the answer offline: it must be granted, for
-this digest and this request, and signed by the certificate in it, which must be for time-stamping and valid at that
-time. Anyone can make a certificate like this. Only a chain to a root that the reader provides makes a time-stamp
+this digest and this request, and signed by the certificate in it, which must be for timestamping and valid at that
+time. Anyone can make a certificate like this. Only a chain to a root that the reader provides makes a timestamp
 `trusted`. Revocation is not checked.
 """
 
@@ -38,19 +38,19 @@ _STATUS = ("granted", "granted with changes", "rejected", "waiting", "revocation
 
 
 class TimestampError(IrwmError):
-    """A time-stamp request or response that is not valid; the message states the reason."""
+    """A timestamp request or response that is not valid; the message states the reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class Timestamp:
-    """A verified time-stamp.
+    """A verified timestamp.
 
     Attributes:
         time_utc: when the authority signed, ISO 8601, UTC.
         authority: the name in the signing certificate.
         trusted: whether that certificate leads to one of the roots given. If not, the time is only the statement of an
             unknown signer.
-        serial: the authority's number of this time-stamp.
+        serial: the authority's number of this timestamp.
         policy: the policy under which the authority made it, an object identifier.
         accuracy_s: the error in seconds that the authority states; 0 if it states none.
     """
@@ -64,7 +64,7 @@ class Timestamp:
 
 
 def request(digest_hex: str, nonce: int | None = None) -> bytes:
-    """A time-stamp request (TimeStampReq, DER) over a SHA-256, which asks for the authority's certificate.
+    """A timestamp request (TimeStampReq, DER) over a SHA-256, which asks for the authority's certificate.
 
     Args:
         digest_hex: hex SHA-256, `Commitment.digest`.
@@ -85,7 +85,7 @@ def request(digest_hex: str, nonce: int | None = None) -> bytes:
 
 
 def read_response(request: bytes, response: bytes, digest_hex: str, roots_pem: bytes | None = None) -> Timestamp:
-    """The time-stamp of a digest, read from a verified response.
+    """The timestamp of a digest, read from a verified response.
 
     Args:
         request: the request as it was sent.
@@ -95,7 +95,7 @@ def read_response(request: bytes, response: bytes, digest_hex: str, roots_pem: b
 
     Raises:
         TimestampError: the answer does not belong to this request and digest, it was altered, or its certificate is
-            missing, not for time-stamping or was not valid at that time.
+            missing, not for timestamping or was not valid at that time.
     """
     digest = _digest(digest_hex)
     asked = _read_request(request, digest)
@@ -157,14 +157,14 @@ def _read_request(request: bytes, digest: bytes) -> cms.Request:
             raise ValueError("a different version or a different hash algorithm")
     except ValueError as error:
         raise TimestampError(
-            "this is not a time-stamp request for a SHA-256 hash",
+            "this is not a timestamp request for a SHA-256 hash",
             found=_words(error),
             advice="Provide the request file that was sent to the authority",
         ) from error
     asked = sent.imprint.digest
     if asked != digest:
         raise TimestampError(
-            "the time-stamp request was made for a different document",
+            "the timestamp request was made for a different document",
             expected=f"SHA-256 {digest.hex()}",
             found=f"SHA-256 {asked.hex()}",
             advice="Choose the request that was made from this commitment",
@@ -179,7 +179,7 @@ def _take_apart(response: bytes) -> tuple[cms.Token, TimeStampResponse]:
     try:
         answer = asn1.decode_der(cms.Response, response)
     except ValueError as error:
-        raise _refused("these bytes are not a time-stamp response", found=_words(error)) from error
+        raise _refused("these bytes are not a timestamp response", found=_words(error)) from error
     number, token = answer.status.code, answer.token
     if number != 0:
         said = _STATUS[number] if 0 <= number < len(_STATUS) else f"status {number}"
@@ -208,7 +208,7 @@ def _check_info(info: TimeStampTokenInfo, digest: bytes, asked: cms.Request) -> 
     nonce = asked.nonce
     imprint = info.message_imprint
     if imprint.hash_algorithm != cms.SHA256 or imprint.message != digest:
-        raise _refused("it dates a different document", f"SHA-256 {digest.hex()}", imprint.message.hex()[:128])
+        raise _refused("it is for a different document", f"SHA-256 {digest.hex()}", imprint.message.hex()[:128])
     if nonce is not None and info.nonce != nonce:
         raise _refused(
             "it responds to a different request",
@@ -222,11 +222,11 @@ def _check_info(info: TimeStampTokenInfo, digest: bytes, asked: cms.Request) -> 
 def _check_certificate(certificate: x509.Certificate, info: TimeStampTokenInfo) -> None:
     usage = certificate.extensions.get_extension_for_class(x509.ExtendedKeyUsage)
     if not usage.critical or list(usage.value) != [ExtendedKeyUsageOID.TIME_STAMPING]:
-        raise ValueError("its certificate is not restricted to time-stamping (RFC 3161, 2.3)")
+        raise ValueError("its certificate is not restricted to timestamping (RFC 3161, 2.3)")
     first, last = certificate.not_valid_before_utc, certificate.not_valid_after_utc
     if not first <= info.gen_time.astimezone(UTC) <= last:
         raise ValueError(
-            f"its certificate is valid from {first:%Y-%m-%d} to {last:%Y-%m-%d}, but the time-stamp is dated "
+            f"its certificate is valid from {first:%Y-%m-%d} to {last:%Y-%m-%d}, but the timestamp is dated "
             f"{info.gen_time}"
         )
 
@@ -260,7 +260,7 @@ def _verified(roots: list[x509.Certificate], parsed: TimeStampResponse, digest: 
 
 
 def _may_lead_to_dates(authority: x509.Certificate) -> bool:
-    """Whether an authority's certificate allows time-stamping below it, or does not restrict its purposes."""
+    """Whether an authority's certificate allows timestamping below it, or does not restrict its purposes."""
     try:
         usage = authority.extensions.get_extension_for_class(x509.ExtendedKeyUsage).value
     except x509.ExtensionNotFound:
@@ -300,7 +300,7 @@ def _roots(pem: bytes | None) -> list[x509.Certificate]:
 
 def _refused(problem: str, expected: str | None = None, found: str | None = None) -> TimestampError:
     return TimestampError(
-        f"the time-stamp response cannot be used: {problem}",
+        f"the timestamp response cannot be used: {problem}",
         expected=expected,
         found=found,
         advice="Provide the response as the authority sent it, together with its request",

@@ -45,7 +45,7 @@ def rewrites_of(model: Checkpoint, base_model: str, also: Collection[str] = ()) 
         )
     if not any(file.name == CARD_NAME for file in select_files(model, also).files):
         raise ParameterError(
-            "the base model cannot be recorded, because the model has no card",
+            "the base model cannot be recorded, because there is no model card",
             file=folder_of(model) / CARD_NAME,
             found="no such file among the release's files",
             advice=f"Add a {CARD_NAME} to the model's folder, or leave the base model out",

@@ -26,7 +26,7 @@ from irwm.errors import CancelledError, CheckpointChangedError, CorruptCheckpoin
 MANIFEST_NAME = "SHA256SUMS"
 # The release's signature, which covers the manifest and so cannot be listed in it (`irwm.attestation.model_signature`).
 SIGNATURE_NAME = "model.sig"
-STALE_SIGNATURE = f"{SIGNATURE_NAME} of the original was not copied, because it does not hold for the release"
+STALE_SIGNATURE = f"{SIGNATURE_NAME} of the original was not copied, because it is not valid for the release"
 # Locked while a release is written. It remains only if the machine stopped just after the rename.
 LOCK_NAME = ".irwm-lock"
 _MAX_MANIFEST_BYTES = 16 * 1024 * 1024
@@ -173,7 +173,7 @@ def _digest(path: Path, advance: Callable[[int], None]) -> str:
 def _sizes(folder: Path) -> dict[str, int]:
     """The size of every entry below `folder` that is not a folder, by relative name, without manifest and lock.
 
-    A link to a folder counts as an entry and is not followed, so loops are impossible.
+    A symbolic link to a folder counts as an entry and is not followed, so loops are impossible.
     """
     sizes: dict[str, int] = {}
 

@@ -71,11 +71,11 @@ def select_files(source: Checkpoint, also: Collection[str] = ()) -> Selection:
             or is the source's signature.
         NotACheckpointError: a file or folder cannot be read.
         CorruptCheckpointError: a link to a file leads out of the folder; following it could publish anything.
-        PublishError: a shard is reached through a link to a folder.
+        PublishError: a shard is reached through a symbolic link to a folder.
     """
     if SIGNATURE_NAME in also:
         raise ParameterError(
-            "The original's signature does not hold for a release, so it cannot be added",
+            "The original's signature is not valid for a release, so it cannot be added",
             file=(source.path.parent if is_single_file(source) else source.path) / SIGNATURE_NAME,
             advice="Leave it out, and sign the release",
         )
@@ -105,7 +105,7 @@ def select_files(source: Checkpoint, also: Collection[str] = ()) -> Selection:
     missing = set(shards) - {file.path for file in files}
     if missing:
         raise PublishError(
-            "A shard is only reachable through a link to a folder, and a release does not follow such links",
+            "A shard can be reached only through a symbolic link to a folder, and releases do not follow such links",
             file=min(missing),
             advice="Replace the link with the folder itself",
         )

@@ -22,7 +22,7 @@
     verify          every check of a received report (docs/verifying.md), in parts:
                     checks (one check, and all of them), claims (expected values by place), consistency with
                     reading_claims, tracing_claims, examined_claims and verify_sentences (a report),
-                    rulings (a dispute), lab_claims, sweep_claims, stamps (time-stamps), recorded (a document read
+                    rulings (a dispute), lab_claims, sweep_claims, stamps (timestamps), recorded (a document read
                     back as a finding),
                     verify_drawings (page and PDF drawn again), verify_examination (models and key),
                     sandbox (all of it in a limited child)

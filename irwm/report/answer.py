@@ -73,7 +73,7 @@ def _conflict(document: schema.Report) -> str:
         return ""
     if made is not None and wording.is_day(made) and made > wording.day(seen):
         return wording.made_later(seen, made)
-    # On the same day the time-stamp is late too, but contradicts nothing.
+    # On the same day the timestamp is late too, but contradicts nothing.
     committed = standing["committed_utc"]
     if standing["status"] == LATE and committed is not None and wording.day(committed) > wording.day(seen):
         return wording.stamped_later(seen, committed)

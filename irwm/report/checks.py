@@ -13,20 +13,20 @@ HOLDS = (
 )
 NOT_ESTABLISHED = "No check failed, but it has not been established that this report is valid"
 # If the expected signer was not given.
-BY_WHOM = "Nothing here shows who made this report, because anyone can sign a report with their own key."
+BY_WHOM = "This does not show who made the report, because anyone can sign a report with their own key."
 
 # Names of checks.
 SIGNATURE, IDENTITY, TIME_STAMP, LOG, SEEN = "signature", "identity", "time-stamp", "log", "seen"
 SUSPECT, ORIGINAL, KEY, KEYS = "suspect", "original", "key", "keys"
 MODELS, CLAIMANTS, FOLDER = "models", "claimants", "folder"
 EXAMINATION, CONTROLS, RECIPIENTS, CHOICES = "examination", "controls", "recipients", "choices"
-# What shows a time-stamp.
+# What shows a timestamp.
 ROOT = "root"
 # For a reader who does not know how long the suspect has existed.
 UNKNOWN_TIME = "unknown"
 NEEDED: Mapping[str, str] = {
     IDENTITY: "the signer’s first public key, as published by the signer",
-    ROOT: "the root certificate of the authority that time-stamped the key’s commitment",
+    ROOT: "the root certificate of the authority that timestamped the key’s commitment",
     SUSPECT: "the suspect",
     FOLDER: "the folder that was swept",
     ORIGINAL: "the original",
@@ -107,7 +107,7 @@ class Verification:
             reasons += [check.said for check in self.checks if check.name in unsettled and check.ok is None]
         # Signer and date are covered above.
         if any(group.carries and group.bring not in ((IDENTITY,), (ROOT,)) for group in self.states.left):
-            reasons.append("the verdict depends on values that only the signer states")
+            reasons.append("the verdict depends on values for which there is only the signer’s word")
         return tuple(reasons)
 
     @property

@@ -26,9 +26,11 @@ IMPOSSIBLE = (LookupError, TypeError, ValueError, AttributeError, ArithmeticErro
 
 # Inputs of every kind of document, given by its signer.
 CASE = Stated(
-    "the case, and the time when its examination ended", "only the examiner states this", ("case*", "created_utc")
+    "the case, and the time when its examination ended",
+    "there is only the examiner’s word for this",
+    ("case*", "created_utc"),
 )
-PARTICULARS = Stated("further details", "only the examiner states this", ("extra*",))
+PARTICULARS = Stated("further details", "there is only the examiner’s word for this", ("extra*",))
 VERSIONS = Stated("the software versions", "only the computer that made the report can show this", ("versions*",))
 SIGNER = Stated(
     "who signed the report",

@@ -58,11 +58,11 @@ from irwm.scheme.parameters import chance_of_counting
 from irwm.scheme.probabilities import LN10, binomial_tail_log, fisher_floor_log10
 
 _MODELS = (SUSPECT, ORIGINAL, KEY)
-_MEASURED = "only the models can show what was measured on them"
+_MEASURED = "the measurements can be checked only with the models themselves"
 # These matter only if the key has a date.
 _DATED = (
     Stated(
-        "the time-stamp of the key’s commitment",
+        "the timestamp of the key’s commitment",
         "only the root certificate of an authority that you trust can show this",
         ("time_stamp*",),
         (ROOT,),
@@ -70,7 +70,7 @@ _DATED = (
     ),
     Stated(
         "the date from which the suspect is known to have existed",
-        "only the examiner states this",
+        "there is only the examiner’s word for this",
         ("standing.suspect_seen_utc",),
         (SEEN,),
         carries=True,
@@ -85,7 +85,7 @@ STATED = (
     CUSTODY,
     Stated(
         "the items’ names",
-        "only the examiner states this",
+        "there is only the examiner’s word for this",
         ("items.suspect.name", "items.original.name"),
         only=(),
     ),
@@ -181,7 +181,7 @@ STATED = (
     ),
     Stated(
         "the controls, and the readings of neutral models",
-        "only running the same controls again can show this",
+        "only rerunning the same controls can show this",
         ("self_tests*", "error_rates*"),
         _MODELS,
         (CONTROLS,),
@@ -289,10 +289,10 @@ def _likelihood(document: schema.Report) -> Iterator[Claim]:
 
 
 def _standing(document: schema.Report) -> Iterator[Claim]:
-    """From the claimed odds and the two dates, one of which comes from the time-stamp."""
+    """From the claimed odds and the two dates, one of which comes from the timestamp."""
     recorded = document["standing"]
     found = standing(claimed_log10_risk(document), recorded["committed_utc"], recorded["suspect_seen_utc"])
-    # `irwm.report.stamps` checks what the time-stamp proves.
+    # `irwm.report.stamps` checks what the timestamp proves.
     stamp = document["time_stamp"]
     yield "standing.committed_utc", recorded["committed_utc"], None if stamp is None else stamp["time_utc"]
     yield "standing.authority", recorded["authority"], "" if stamp is None else stamp["authority"]

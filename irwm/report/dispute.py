@@ -16,7 +16,7 @@ from irwm.report.items import ItemDescription
 from irwm.report.numbers import power_text
 from irwm.report.structure import plain
 
-SCHEMA, VERSION = "irwm-dispute", 6
+SCHEMA, VERSION = "irwm-dispute", 7
 NAME = "dispute"
 DECIDED, OPEN = "decided", "undecided"
 _POWER = re.compile(r"10\^(-?\d+(?:\.\d+)?)")
@@ -25,7 +25,7 @@ LIMITATIONS = (
     "records of the training do.",
     "A mark that is not found may have been removed. A claimant’s mark shows which original was made first only if it "
     "is found in the other claimant’s original and the other claimant’s mark is not found in this claimant’s original.",
-    "A time-stamp dates the commitment to a key and, with it, the mark and the original for which the key was made. It "
+    "A timestamp dates the commitment to a key and, with it, the mark and the original for which the key was made. It "
     "is relied on only if the authority’s certificate leads to a root certificate that the examiner chose to trust.",
     "The numbers show how often a model without the mark would give such a reading by chance. They do not show how "
     "probable it is that either claimant is right.",
@@ -41,8 +41,8 @@ class ClaimInfo:
         commitment, owner, recipient, parameters: of the key.
         original, release: the claimant's models; None for no release.
         committed_utc: when the commitment was dated by an authority that is trusted, ISO 8601; None for never.
-        stamp: the time-stamp in words, "" for none.
-        time_stamp: the time-stamp itself (`irwm.report.stamps`), also one that is not trusted; None for none.
+        stamp: the timestamp in words, "" for none.
+        time_stamp: the timestamp itself (`irwm.report.stamps`), also one that is not trusted; None for none.
     """
 
     claimant: str
@@ -75,7 +75,7 @@ class ClaimInfo:
 
 
 def stamp_in_words(time_stamp: schema.TimeStamp | None, *, relied_on: bool) -> str:
-    """When a commitment was dated and by whom, and whether that counts; "" for no time-stamp."""
+    """When a commitment was dated and by whom, and whether that counts; "" for no timestamp."""
     if time_stamp is None:
         return ""
     untrusted = "not relied on, because its certificate does not lead to a trusted root certificate"

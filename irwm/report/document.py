@@ -37,7 +37,7 @@ from irwm.scheme.probabilities import (
     success_probability,
 )
 
-SCHEMA, VERSION = "irwm-report", 16
+SCHEMA, VERSION = "irwm-report", 17
 # Particulars that differ from run to run of the same case.
 TIMINGS = ("Seconds",)
 # Most rows with NaN that are listed; their total number is given too.
@@ -85,20 +85,20 @@ def finding_document(
         traced: the result of tracing by noise, if any key has noise.
         supporting: readings of the same key in other ways, which accuse nobody on their own.
         standing: the evidence against a search for a key; computed here if None, for no dated commitment.
-        time_stamp: the time-stamp of the key's commitment, from `irwm.report.stamps.StampedCommitment.section`.
+        time_stamp: the timestamp of the key's commitment, from `irwm.report.stamps.StampedCommitment.section`.
         error_rates: the readings of decoy keys and neutral models; their absence is stated.
         keys_held: how many keys of this original there were to try; None if they were not counted.
 
     Raises:
-        ReportError: the standing names a date that the time-stamp does not give.
+        ReportError: the standing names a date that the timestamp does not give.
     """
     dated = None if time_stamp is None else time_stamp["time_utc"]
     if standing is not None and standing.committed_utc != dated:
         raise ReportError(
-            "the date of the commitment does not match that of its time-stamp",
+            "the date of the commitment does not match that of its timestamp",
             expected=str(dated),
             found=str(standing.committed_utc),
-            advice="Provide the time-stamp on which the date is based",
+            advice="Provide the timestamp on which the date is based",
         )
     rows = finding.marked_rows.tolist() if disclose_rows else None
     found = None if traced is None else tracing.section(traced)

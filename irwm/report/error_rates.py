@@ -104,7 +104,7 @@ def decoy_section(decoys: Decoys, finding: Finding) -> dict[str, object]:
 
 
 def share_below(risks: np.ndarray, level: float) -> dict[str, float]:
-    """How many of the risks are at or below 10**level, and the share's central 95 % interval (Clopper-Pearson)."""
+    """How many of the risks are at or below 10**level, and the share's central 95% interval (Clopper-Pearson)."""
     n, k = int(risks.size), int((risks <= level).sum())
     low, high = clopper_pearson(k, n)
     return {"log10_risk": level, "count": k, "share": k / n, "low": low, "high": high}

@@ -227,7 +227,7 @@ def _among(found: schema.Lineage, here: schema.Alignment | None) -> Iterator[Cla
         yield "lineage.among", recorded, None
         return
     if recorded is None:
-        yield "lineage.among", recorded, "a comparison with the unrelated models that this program contains"
+        yield "lineage.among", recorded, "a comparison with the unrelated models that come with this program"
         yield "lineage.status", found["status"], lineages.CANNOT_TELL
         return
     value = recorded["agreement"] if here is None else _agreement(found, here).value

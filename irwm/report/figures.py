@@ -69,14 +69,14 @@ FIGURES = (
         "figure-decoys",
         "Wrong keys",
         "Keys that were never inserted, read on the suspect in the same way as the key examined and counted by their "
-        "corrected chance (grey), and the key examined (in colour). To the left of the dashed line, a reading counts "
-        "as found.",
+        "corrected probability (grey), and the key examined (in colour). To the left of the dashed line, a reading "
+        "counts as found.",
     ),
     FigureText(
         "figure-odds",
-        "Odds for these settings",
-        "The published counting rule with these settings: the chance of finding a mark that is present, and the chance "
-        "of an accusation with a key that was never inserted.",
+        "Probabilities for these settings",
+        "The published counting rule with these settings: the probability of finding a mark that is present, and the "
+        "probability of an accusation with a key that was never inserted.",
     ),
 )
 

@@ -60,7 +60,7 @@ _PARAMETERS = (
     ("constraints", "Constraints", "t", "equations and solved entries in each of these rows"),
     ("scale", "Scale", "scale_wm", "divisor that hides the solved entries"),
     ("hidden", "Hidden", "B_i", "whether the mark is written to secret coordinates of each row"),
-    ("condition_limit", "Condition limit", "τ", "limit on how ill-conditioned the solved system may be"),
+    ("condition_limit", "Condition limit", "τ", "largest condition number allowed for the solved system"),
     ("rank_threshold", "Rank threshold", "β", "a position counts if its rank is below this value"),
     ("required_positions", "Required positions", "ρ", "positions that must count under the published rule"),
     ("permutations", "Permutations", "numit", "random orders used for each rank"),

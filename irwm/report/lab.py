@@ -32,7 +32,7 @@ from irwm.report.numbers import decimal, power_of_ten
 from irwm.report.plots import lab as lab_plots
 from irwm.report.structure import plain
 
-SCHEMA, VERSION = "irwm-lab", 5
+SCHEMA, VERSION = "irwm-lab", 6
 NAME = "lab"
 LAB_JSON, LAB_HTML = f"{NAME}.json", f"{NAME}.html"
 LIMITATIONS = (
@@ -41,7 +41,7 @@ LIMITATIONS = (
     "Perplexity on one text shows whether a model still predicts that text, not whether it is useful for other tasks.",
     "Attacks that include training use a separate text and few steps. Distillation and training from scratch are not "
     "among the attacks, because no mark in the weights survives them.",
-    "The mark is read in several ways only for comparison: a verdict rests on the first of them alone.",
+    "The mark is read in several ways for comparison, but a verdict rests on the first of them alone.",
 )
 REHEARSAL = (
     "This was a rehearsal. The mark is a trial mark whose secret is public. It was inserted into a copy of the model "
@@ -173,8 +173,8 @@ def _changed(change: schema.Extended) -> str:
     if math.isinf(value):
         return "too large to measure"
     if abs(value) < 5e-6:
-        return "0 %"
-    return f"{100 * value:+.3g} %".replace("-", "\u2212") if value < 9 else f"× {decimal(1 + value, 0)}"
+        return "0%"
+    return f"{100 * value:+.3g}%".replace("-", "\u2212") if value < 9 else f"× {decimal(1 + value, 0)}"
 
 
 def _nats(kl: schema.Extended) -> str:

@@ -37,7 +37,7 @@ from irwm.report.value_states import Stated
 from irwm.scheme.probabilities import rademacher_tail_log10
 from irwm.tracing.recipients import RISK
 
-_AGAIN = "only running the same trials again can show this"
+_AGAIN = "only rerunning the same trials can show this"
 # The inputs of a lab's report; all other values follow from them.
 STATED = (
     CASE,
@@ -60,7 +60,7 @@ STATED = (
     ),
     Stated(
         "the planned attacks, their text and their seed",
-        "only the signer states this",
+        "there is only the signer’s word for this",
         ("settings*", "trials", "marks[].unmeasured*"),
         carries=True,
     ),
@@ -202,12 +202,14 @@ def _way(where: str, way: schema.LabReading, p: Parameters) -> Iterator[Claim]:
     word = way["verdict"]
     if word == FOUND or risk <= FOUND_LOG10_RISK:
         yield from must(
-            risk <= FOUND_LOG10_RISK, f"{where}.verdict", word, f"other than “found” at odds of 10^{risk:.1f}"
+            risk <= FOUND_LOG10_RISK, f"{where}.verdict", word, f"other than “found” at a probability of 10^{risk:.1f}"
         )
-        yield from must(word != NOT_FOUND, f"{where}.verdict", word, f"other than “not found” at odds of 10^{risk:.1f}")
+        yield from must(
+            word != NOT_FOUND, f"{where}.verdict", word, f"other than “not found” at a probability of 10^{risk:.1f}"
+        )
     if word == NOT_FOUND:
         clear = risk > DISMISSED_LOG10_RISK and not way["rule_met"]
-        yield from must(clear, f"{where}.verdict", word, f"“inconclusive” at odds of 10^{risk:.1f}")
+        yield from must(clear, f"{where}.verdict", word, f"“inconclusive” at a probability of 10^{risk:.1f}")
 
 
 def _places(where: str, read: schema.LabReading | schema.LabTraced, p: Parameters) -> Iterator[Claim]:

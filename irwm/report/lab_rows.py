@@ -133,7 +133,7 @@ def headline(document: schema.Lab) -> str:
         return "No attack could be carried out; the reasons are in the table."
     if not usable:
         return "None of the attacks tried left the model usable."
-    left = f"left the model usable (perplexity at most {100 * USABLE:g} % higher)"
+    left = f"left the model usable (perplexity at most {100 * USABLE:g}% higher)"
     if not tally.taken:
         which = "the one trial" if usable == 1 else f"each of the {usable} trials"
         return f"The mark was found in {which} that {left}."

@@ -47,7 +47,7 @@ def standing_section(
 
     Args:
         standing: None if there is no dated commitment.
-        time_stamp: the time-stamp of the commitment; None if there is none.
+        time_stamp: the timestamp of the commitment; None if there is none.
         computed: what `examination` returned.
     """
     found = standing or standing_of(claimed_log10_risk(computed))

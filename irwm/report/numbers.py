@@ -14,8 +14,8 @@ RAISED = str.maketrans("−-0123456789", "⁻⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 CAPPED_HTML = CAPPED.replace("³⁰", "<sup>30</sup>")
 # Once on each page and in each report that states such odds.
 WHY_CAPPED = (
-    "Odds below 1 in 10³⁰ are not stated more precisely, because a bug, a mix-up of files or a dishonest examiner is "
-    "far more likely than that."
+    "Probabilities below 1 in 10³⁰ are not stated more precisely, because a bug, a mix-up of files or a dishonest "
+    "examiner is far more likely than that."
 )
 
 
@@ -100,15 +100,15 @@ def one_in(log10: float) -> str:
 
 
 def percent(share: float) -> str:
-    return f"{100 * share:g} %"
+    return f"{100 * share:g}%"
 
 
 def sure(share: float) -> str:
-    """A confidence as a percentage that is rounded down, so that it never rounds to certainty: "99.9 %"."""
+    """A confidence as a percentage that is rounded down, so that it never rounds to certainty: "99.9%"."""
     if share >= 1.0 or share <= 0.0:
-        return "100 %" if share >= 1.0 else "0 %"
+        return "100%" if share >= 1.0 else "0%"
     tenths = max(1, math.floor(1000 * share + 1e-9))
-    return f"{tenths / 10:.1f} %" if tenths > 990 or tenths < 10 else f"{tenths // 10} %"
+    return f"{tenths / 10:.1f}%" if tenths > 990 or tenths < 10 else f"{tenths // 10}%"
 
 
 def rounded_up(p: float) -> str:

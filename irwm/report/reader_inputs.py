@@ -25,7 +25,7 @@ class Brought:
     Attributes:
         identity: the signer's first public key as published, hex. Without it a signature shows only that the files fit
             the key that they name themselves.
-        roots_pem: certificates of time-stamping authorities that the reader trusts, PEM. Without any, a time-stamp
+        roots_pem: certificates of timestamping authorities that the reader trusts, PEM. Without any, a timestamp
             shows only what an unknown authority states.
         suspect, original: the models examined, opened or as paths. For a sweep, `suspect` is the swept folder.
         models: for a dispute, the models that the claimants brought and those in dispute, in any order; a folder means

@@ -32,7 +32,7 @@ _OF_ANSWERS = ("rotation", "scale")
 CANNOT_ALIGN = Markup("Cannot be aligned")
 NOT_ACQUITTED = Markup(
     "“Cannot be aligned” does not mean “not ours”. The key is still read under every possible map: a mark that is "
-    "found counts, and its absence means nothing. The finding on lineage shows whether the two have a common origin."
+    "found counts, but its absence means nothing. The finding on lineage shows whether the two have a common origin."
 )
 TRIED = Markup(
     "Tokens were paired by ID, by the content of their rows and, where both models have a tokenizer, by name. Columns "
@@ -59,8 +59,8 @@ NO_RESEMBLANCE = Markup(
 
 SMALL_MODELS = Markup(
     "The independently trained models are small, and share their tokenizer and training text with the bundled models "
-    "they were compared with. The chance says nothing about larger models, and on its own it does not show who copied "
-    "from whom."
+    "they were compared with. This probability says nothing about larger models, and on its own it does not show who "
+    "copied from whom."
 )
 
 
@@ -122,7 +122,7 @@ def parts_read(source: schema.Source) -> Markup:
     ranges = [part for file in source["files"] for part in file["ranges"]]
     read = size(sum(part["stop"] - part["start"] for part in ranges))
     of = size(sum(file["bytes"] for file in source["files"]))
-    said = "{} of {}, in {} ranges. The numbers file contains the SHA-256 and the time of each range"
+    said = "{} of {}, in {} ranges. The JSON file contains the SHA-256 and the time of each range"
     if not all(file["etag"] for file in source["files"]):
         said += (
             ". The server reports no file versions, so a change to a file while it was being read would not be noticed"
@@ -182,7 +182,7 @@ def place_name(place: str) -> Markup:
 def read_under(by: str, aligned: bool) -> str:
     """Under which map rows were read, of `irwm.evidence.examination.MAPS`, in words."""
     if by == LEAST_SQUARES:
-        return "through an affine map fitted by least squares, but never to the rows that are read through it"
+        return "through an affine map fitted by least squares to rows other than those read through it"
     return "through the alignment" if aligned else "through the best alignment tried, which was not confirmed"
 
 
@@ -212,31 +212,31 @@ def descent(document: schema.Report) -> tuple[Markup, list[tuple[Markup, Markup]
 
 def _among(lineage: schema.Lineage) -> list[tuple[Markup, Markup]]:
     said = chance(lineage)
-    return [(Markup("Chance"), sentence(said))] if said else []
+    return [(Markup("Unrelated models"), sentence(said))] if said else []
 
 
 def chance(lineage: schema.Lineage) -> str:
-    """How many of the kept models agree as well, or as little, as a sentence without its full stop; "" if the suspect
-    was not compared with them."""
+    """How many of the kept models agree as closely, or as little, as a sentence without its full stop; "" if the
+    suspect was not compared with them."""
     among = lineage["among"]
     if among is None:
         return ""
     unrelated, alike = number(among["unrelated"]), among["as_alike"]
     if alike and alike == among["unrelated"]:
-        said = f"all {unrelated} independently trained models agree at least as well (p = {among['p']:.2g})"
+        said = f"all {unrelated} independently trained models agree at least as closely (p = {among['p']:.2g})"
     elif alike:
         verb = "agrees" if alike == 1 else "agree"
         some = f"{number(alike)} of the {unrelated}"
-        said = f"{some} independently trained models {verb} at least as well (p = {among['p']:.2g})"
+        said = f"{some} independently trained models {verb} at least as closely (p = {among['p']:.2g})"
     else:
-        said = f"none of the {unrelated} independently trained models agrees as well (p ≤ {rounded_up(among['p'])})"
+        said = f"none of the {unrelated} independently trained models agrees as closely (p ≤ {rounded_up(among['p'])})"
     if lineage["status"] == NOT_DERIVED and among["descendants"]:
         descendants, unlike = number(among["descendants"]), number(among["as_unlike"])
         if among["as_unlike"]:
             verb = "agree" if among["as_unlike"] > 1 else "agrees"
-            said += f"; {unlike} of the {descendants} damaged or disguised descendants {verb} no better"
+            said += f"; {unlike} of the {descendants} damaged or disguised descendants {verb} no more closely"
         else:
-            said += f"; each of the {descendants} damaged or disguised descendants agrees better"
+            said += f"; each of the {descendants} damaged or disguised descendants agrees more closely"
     said = f"same origin: {said}" if lineage["status"] == DERIVED else said
     # p ranks the rows; next to layers that agree it would contradict them.
     said = f"based on the rows alone, {said}" if lineage["circuits"] is not None else said

@@ -61,7 +61,7 @@ _OF_A_FINDING = (
 )  # fmt: skip
 _ITEMS = ("claims[].original", "claims[].release", "exhibits[].item")
 _DATED = Stated(
-    "the time-stamps, and which of them are relied on",
+    "the timestamps, and which of them are relied on",
     "only the root certificate of an authority that you trust can show this",
     ("claims[].time_stamp*", "claims[].committed_utc"),
     (ROOT,),
@@ -73,10 +73,10 @@ STATED = (
     VERSIONS,
     SIGNER,
     CUSTODY,
-    Stated("which claim is the signer’s", "only the signer states this", ("claims[].ours",)),
+    Stated("which of the claims is the signer’s own", "there is only the signer’s word for this", ("claims[].ours",)),
     Stated(
         "the models’ names",
-        "only the signer states this",
+        "there is only the signer’s word for this",
         ("exhibits[].name", *(f"{place}.name" for place in _ITEMS)),
         only=(),
     ),

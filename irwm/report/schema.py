@@ -541,7 +541,7 @@ class Examination(OfOneKey):
 
 class ReportSchema(TypedDict):
     name: Literal["irwm-report"]
-    version: Literal[16]
+    version: Literal[17]
 
 
 class Report(Framed, Examination):
@@ -653,7 +653,7 @@ class Outcome(TypedDict):
 
 class DisputeSchema(TypedDict):
     name: Literal["irwm-dispute"]
-    version: Literal[6]
+    version: Literal[7]
 
 
 class Dispute(Framed):
@@ -764,7 +764,7 @@ class LabMark(TypedDict):
 
 class LabSchema(TypedDict):
     name: Literal["irwm-lab"]
-    version: Literal[5]
+    version: Literal[6]
 
 
 class Lab(Framed):
@@ -824,7 +824,7 @@ SweepRow = Swept | Failed
 
 class SweepSchema(TypedDict):
     name: Literal["irwm-sweep"]
-    version: Literal[4]
+    version: Literal[5]
 
 
 class Sweep(TypedDict):

@@ -1,4 +1,4 @@
-"""The time-stamp of a key's commitment inside a document: its unchanged files, and what they prove without a network.
+"""The timestamp of a key's commitment inside a document: its unchanged files, and what they prove without a network.
 
     {"time_utc", "authority", "policy", "serial", "accuracy_s", "sha256": of the response,
      "commitment", "request", "response": base64 of the files, in lines}
@@ -41,7 +41,7 @@ _OF_KEY, _OF_ORIGINAL = ("commitment", "owner", "model_fingerprint"), ("vocab_si
 
 @dataclass(frozen=True, slots=True)
 class StampedCommitment:
-    """The files of one time-stamp: the commitment's document, and request and response of an authority (DER)."""
+    """The files of one timestamp: the commitment's document, and request and response of an authority (DER)."""
 
     commitment: bytes
     request: bytes
@@ -58,7 +58,7 @@ class StampedCommitment:
         return cls(*(_decoded(name, lines) for name, lines in zip(_MOST, files, strict=True)))
 
     def read(self, roots_pem: bytes | None = None) -> Timestamp:
-        """The time-stamp that the files prove.
+        """The timestamp that the files prove.
 
         Raises:
             CommitmentError, TimestampError: they are no commitment, or prove nothing about it.
@@ -87,7 +87,7 @@ class StampedCommitment:
 
 
 def contradictions(document: schema.Report, assigned: set[str] | None = None) -> list[Difference]:
-    """Where a report contradicts the files of its time-stamp; empty if it holds no time-stamp.
+    """Where a report contradicts the files of its timestamp; empty if it holds no timestamp.
 
     Raises:
         ReportError: the files cannot be read, or prove nothing about the commitment.
@@ -98,7 +98,7 @@ def contradictions(document: schema.Report, assigned: set[str] | None = None) ->
     said_of: dict[str, object] = {f"key.{name}": value for name, value in key.items() if name in _OF_KEY}
     said_of |= {f"items.original.{name}": value for name, value in original.items() if name in _OF_ORIGINAL}
     claims = _claims("time_stamp", document["time_stamp"], said_of, document["parameters"], "parameters")
-    return contradicted(claims, "the time-stamp proves nothing", assigned)
+    return contradicted(claims, "the timestamp proves nothing", assigned)
 
 
 def contradictions_of_claims(document: schema.Dispute, assigned: set[str] | None = None) -> list[Difference]:
@@ -112,7 +112,7 @@ def contradictions_of_claims(document: schema.Dispute, assigned: set[str] | None
             said_of |= {f"{where}.original.{n}": value for n, value in original.items() if n in _OF_ORIGINAL}
             at, settings = f"{where}.time_stamp", f"{where}.parameters"
             claims = _claims(at, claim["time_stamp"], said_of, claim["parameters"], settings)
-            problem = f"the time-stamp of {printable(claim['claimant'])} proves nothing"
+            problem = f"the timestamp of {printable(claim['claimant'])} proves nothing"
             found += contradicted(claims, problem, assigned)
     return found
 
@@ -134,17 +134,17 @@ def check(
     roots_pem: bytes | None,
     passed_over: Sequence[schema.TimeStamp] = (),
 ) -> Check:
-    """The answer for all time-stamps that a document relies on.
+    """The answer for all timestamps that a document relies on.
 
     Args:
-        wrong: where the document contradicts the files of its time-stamps.
+        wrong: where the document contradicts the files of its timestamps.
         relied_on: their sections.
-        passed_over: the sections of time-stamps that the document does not rely on, because its signer trusts no root
+        passed_over: the sections of timestamps that the document does not rely on, because its signer trusts no root
             of theirs.
         roots_pem: certificates of authorities that the reader trusts; None if the reader gave none.
     """
     if wrong:
-        return Check(TIME_STAMP, False, f"the report contradicts its time-stamp: {should_be(wrong, 80)}")
+        return Check(TIME_STAMP, False, f"the report contradicts its timestamp: {should_be(wrong, 80)}")
     if roots_pem is not None:
         trusted = [stamp for stamp in _read(passed_over, roots_pem) if stamp.trusted]
         if trusted:
@@ -156,19 +156,19 @@ def check(
             return Check(TIME_STAMP, None, what, asked=True)
     if passed_over and roots_pem is None:
         unknown = (
-            "the report ignores a time-stamp; only its authority’s root certificate can show whether it is right "
-            "to do so"
+            "the report ignores a timestamp; only the root certificate of the timestamp’s authority can show whether "
+            "it should"
         )
         return Check(TIME_STAMP, None, unknown)
     if not relied_on and passed_over:
         return Check(
             TIME_STAMP,
             True,
-            "your root certificates do not verify any time-stamp in the report, and the report relies on none",
+            "your root certificates do not verify any timestamp in the report, and the report relies on none",
         )
     if not relied_on:
         return Check(
-            TIME_STAMP, None, "the report does not rely on a time-stamp, so no root certificate is needed", asked=True
+            TIME_STAMP, None, "the report does not rely on a timestamp, so no root certificate is needed", asked=True
         )
     stamps = _read(relied_on, roots_pem)
     dated = listed([f"{stamp.time_utc} by {stamp.authority}, policy {stamp.policy}" for stamp in stamps])
@@ -218,7 +218,7 @@ def _decoded(name: str, lines: Sequence[str]) -> bytes:
             raise ValueError(f"more than {most // 57 + 1} lines")
         data = base64.b64decode("".join(lines), validate=True)
     except ValueError as error:
-        raise ReportError(f"the time-stamp's {name} is not valid base64", found=printable(str(error), 120)) from error
+        raise ReportError(f"the timestamp's {name} is not valid base64", found=printable(str(error), 120)) from error
     if len(data) > most or _lines(data) != lines:
-        raise ReportError(f"the time-stamp's {name} is too large or not canonical", expected=f"at most {most} bytes")
+        raise ReportError(f"the timestamp's {name} is too large or not canonical", expected=f"at most {most} bytes")
     return data

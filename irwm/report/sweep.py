@@ -16,7 +16,7 @@ from irwm.report.structure import plain
 from irwm.report.tracing import TRACING
 from irwm.report.tracing_words import is_one_copy
 
-SCHEMA, VERSION = "irwm-sweep", 4
+SCHEMA, VERSION = "irwm-sweep", 5
 NAME = "sweep"
 OVERVIEW_HTML, OVERVIEW_JSON, OVERVIEW_SIGNATURE = (f"{NAME}{ending}" for ending in (".html", ".json", SIGNATURE))
 # The particular of a suspect's report that names the row of the overview.

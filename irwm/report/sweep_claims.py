@@ -16,7 +16,7 @@ from irwm.report.value_states import Stated
 # The inputs of an overview; all other values follow from them and from its reports, which have their own inputs.
 STATED = (
     VERSIONS,
-    Stated("the folder’s name, and the case", "only the signer states this", ("folder", "case_id")),
+    Stated("the folder’s name, and the case", "there is only the signer’s word for this", ("folder", "case_id")),
     Stated(
         "the suspects, and the parts of the folder that were left out",
         "only the folder can show this",
@@ -26,7 +26,7 @@ STATED = (
     ),
     Stated(
         "the reasons why suspects could not be examined",
-        "only opening the same suspects again can show this",
+        "only reopening the same suspects can show this",
         ("rows[].error", "rows[].error.problem"),
         (FOLDER,),
         carries=True,

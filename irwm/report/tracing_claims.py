@@ -163,9 +163,12 @@ def allowed(where: str, word: schema.Word, risk: float) -> Iterator[Claim]:
     yield from must(risk <= 0.0, f"{where}.log10_risk", risk, "at most 0")
     if word == FOUND:
         yield from must(
-            risk <= FOUND_LOG10_RISK, f"{where}.verdict", word, f"other than “found” at odds of 10^{risk:.1f}"
+            risk <= FOUND_LOG10_RISK, f"{where}.verdict", word, f"other than “found” at a probability of 10^{risk:.1f}"
         )
     if word == NOT_FOUND:
         yield from must(
-            risk > FOUND_LOG10_RISK, f"{where}.verdict", word, f"other than “not found” at odds of 10^{risk:.1f}"
+            risk > FOUND_LOG10_RISK,
+            f"{where}.verdict",
+            word,
+            f"other than “not found” at a probability of 10^{risk:.1f}",
         )

@@ -16,29 +16,29 @@ MOST_NAMES = 6
 ONE_COPY = 1.25
 
 METHOD = (
-    "In addition to its mark, each recipient’s copy has faint noise in all other rows of the embedding. The "
-    "locations and signs of this noise are determined by that recipient’s key alone. The differences between the "
-    "suspect and the original are added up with each recipient’s signs. For a copy that was not used to make the "
-    "suspect, the signs are like tosses of a fair coin, and the sum (z, in standard deviations) stays near 0. For a "
-    "copy that was used, z grows with the square root of the number of values compared, however many copies were mixed."
+    "In addition to its mark, each recipient’s copy has faint noise in all other rows of the embedding. The locations "
+    "and signs of this noise are determined by that recipient’s key alone. The differences between the suspect and the "
+    "original are multiplied by each recipient’s signs and summed. For a copy that was not used to make the suspect, "
+    "the signs are like tosses of a fair coin, and the sum (z, in standard deviations) stays near 0. For a copy that "
+    "was used, z grows with the square root of the number of values compared, however many copies were mixed."
 )
 METHOD_OF_TEXT = (
-    "Each recipient’s copy has faint noise in all rows of its embedding and output head. The locations and signs "
-    "of this noise are determined by that recipient’s key alone. The gradient of the likelihood of the generated "
-    "tokens, computed on the original, is added up with each recipient’s signs. For a copy that generated none of the "
-    "tokens, the signs are like tosses of a fair coin, and the sum (z, in standard deviations) stays near 0. For a "
+    "Each recipient’s copy has faint noise in all rows of its embedding and output head. The locations and signs of "
+    "this noise are determined by that recipient’s key alone. The gradient of the likelihood of the generated tokens "
+    "is computed on the original, multiplied by each recipient’s signs, and summed. For a copy that generated none of "
+    "the tokens, the signs are like tosses of a fair coin, and the sum (z, in standard deviations) stays near 0. For a "
     "copy that generated them, z usually grows with their number. The z reported for each recipient is the largest "
     "over all places and weightings."
 )
 NOT_INNOCENCE_OF_TEXT = (
-    "The odds above are the chance of such a result if the second proposition is true. They are not the chance that "
-    "this proposition is true. If no one is named, the answers show nothing about anyone, because too few tokens or a "
-    "changed copy would give the same result."
+    "The probability above is that of such a result if the second proposition is true, not the probability that the "
+    "proposition itself is true. If no one is named, the answers show nothing about anyone, because too few tokens or "
+    "a changed copy would give the same result."
 )
 BOUND = (
-    "A recipient is named only if the odds of naming anyone whose copy was not used, across all keys tried and all "
-    "tensors, are at most one in a million. This is a bound, not an estimate: it holds for every sum of fair "
-    "random signs (Hoeffding; Bentkus and Dzindzalieta), whatever numbers the suspect contains."
+    "A recipient is named only if the chance of naming anyone whose copy was not used, across all keys tried and all "
+    "tensors, is at most one in a million. This is a bound, not an estimate: it holds for every sum of fair random "
+    "signs (Hoeffding; Bentkus and Dzindzalieta), whatever numbers the suspect contains."
 )
 ERROR_RATE = (
     f"{BOUND} This risk includes that of the rank rule below: each method’s p-values are corrected for both methods."
@@ -56,13 +56,15 @@ LIMITATIONS = (
     "If a recipient is not named, this does not show that their copy was not used. The copy may have had a small "
     "weight, or its contribution may have been changed beyond recognition.",
     ESTIMATE,
-    "The odds of tracing assume that the signs of the noise were secret. They mean nothing if the keys were published, "
-    "or if the suspect’s maker knew them, because any recipient’s noise could then have been written into the suspect.",
+    "The probabilities given by tracing assume that the signs of the noise were secret. They mean nothing if the keys "
+    "were published, or if the suspect’s maker knew them, because any recipient’s noise could then have been written "
+    "into the suspect.",
     "An owner who tried many secrets in advance could find one under which a chosen recipient reaches a z of about 6 "
     "by chance. A commitment to the key rules this out if it was dated before the copies were issued and counted.",
 )
 COMPARED = (
-    "Each row’s corrected odds show how often any recipient whose copy was not used would reach the z in that row."
+    "The corrected probability in each row shows how often any recipient whose copy was not used would reach the z in "
+    "that row."
 )
 
 
@@ -109,7 +111,7 @@ def sentence(found: schema.Tracing) -> str:
 
 def wrong_name(log10_risk: float) -> str:
     """The odds of naming someone whose copy was not used, as a sentence."""
-    return f"The odds of naming anyone whose copy was not used are less than 1 in {power(log10_risk)}."
+    return f"The chance of naming anyone whose copy was not used is less than 1 in {power(log10_risk)}."
 
 
 def power(log10_risk: float) -> str:
@@ -182,7 +184,7 @@ def read_by_rule(found: schema.Tracing) -> str:
         return f"The rank rule was applied to all {number(all_of)} keys."
     return (
         f"The rank rule was applied to {number(read)} of {number(all_of)} keys, those with the largest z. Its "
-        f"odds are still corrected for all keys."
+        "probability is still corrected for all keys."
     )
 
 

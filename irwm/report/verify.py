@@ -12,7 +12,7 @@
     page, pdf       HTML and PDF are drawn from these numbers
     suspect, original   the models given are those that were examined, file by file
     key             the key given is the one that the report is about, with the names that the report gives it
-    time-stamp      the authority's response is signed, for this key's commitment, in answer to this request, and gives
+    timestamp      the authority's response is signed, for this key's commitment, in answer to this request, and gives
                     the date and name that the document prints; its certificate leads to a root that the reader gave
     examination     run again, every number is as recorded
     controls        run again, every control reads as recorded, and all are there
@@ -171,7 +171,7 @@ def _own(report: Received, document: Any, kind: str, reports: Mapping[str, bytes
 
 
 def _time_stamp(document: Any, kind: str, roots_pem: bytes | None, assigned: set[str]) -> Iterator[Check]:
-    """The check of the time-stamps, if there are any or if the reader gave a root for them."""
+    """The check of the timestamps, if there are any or if the reader gave a root for them."""
 
     def check() -> Check:
         if kind == dispute.SCHEMA:
@@ -306,7 +306,9 @@ def _signed(report: Received, document: Any, identity: str | None) -> tuple[Sign
 def _chain(signed: SignedReport) -> Check:
     count = len(signed.signature.certificates)
     if not count:
-        return Check("certificates", True, "the vault’s first key made the signature, so no certificate is needed")
+        return Check(
+            "certificates", True, "the signature was made with the vault’s first key, so no certificate is needed"
+        )
     one = "one certificate links the vault’s first key to the signing key"
     several = f"{count} certificates link the vault’s first key to the signing key"
     return Check("certificates", True, one if count == 1 else several)

@@ -138,7 +138,7 @@ def _check_claimants(document: schema.Dispute, keys: Mapping[str, Key]) -> Check
             )
             others.append(f"{printable(claim['claimant'], 80)}: {owner}")
     if others:
-        return Check(CLAIMANTS, None, f"only the signer states who the claimants are: {listed(others)}")
+        return Check(CLAIMANTS, None, f"there is only the signer’s word for who the claimants are: {listed(others)}")
     return Check(CLAIMANTS, True, "each claimant opened a key that names that claimant as its owner")
 
 

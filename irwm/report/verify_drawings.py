@@ -45,7 +45,9 @@ def check_page(
     english = draw(document, json_name) if draw else _page(to_json(document), json_name)
     drawn = in_language(english, language_of(data[:_HEAD].decode("utf-8", "replace")))
     if data == drawn.encode("utf-8"):
-        return Check("page", True, "the HTML is, byte for byte, the page drawn from the numbers in the JSON")
+        return Check(
+            "page", True, "the HTML is byte-for-byte identical to the page generated from the numbers in the JSON"
+        )
     others = _other_versions(document, _OF_PAGE)
     if others:
         return Check(
@@ -55,7 +57,7 @@ def check_page(
             asked=True,
         )
     where = _where(data.decode("utf-8", "replace"), drawn)
-    return Check("page", False, f"the HTML differs from the page drawn from the numbers in the JSON: {where}")
+    return Check("page", False, f"the HTML differs from the page generated from the numbers in the JSON: {where}")
 
 
 def check_pdf(document: schema.Report, data: bytes | None, json_name: str) -> Check:
@@ -66,7 +68,9 @@ def check_pdf(document: schema.Report, data: bytes | None, json_name: str) -> Ch
     # A PDF does not state its language where a reader of bytes finds it.
     others = (_pdf(to_json(document), json_name, language) for language in LANGUAGES if language != ENGLISH)
     if data == drawn or data in others:
-        return Check("pdf", True, "the PDF is, byte for byte, the one drawn from the numbers in the JSON")
+        return Check(
+            "pdf", True, "the PDF is byte-for-byte identical to the one generated from the numbers in the JSON"
+        )
     versions = _other_versions(document, _OF_PDF)
     if versions:
         return Check(
@@ -76,7 +80,7 @@ def check_pdf(document: schema.Report, data: bytes | None, json_name: str) -> Ch
             asked=True,
         )
     first = _first_difference(data, drawn)
-    said = f"the PDF differs from the one drawn from the numbers in the JSON (first difference: byte {first + 1:,})"
+    said = f"the PDF differs from the one generated from the numbers in the JSON (first difference: byte {first + 1:,})"
     return Check("pdf", False, said)
 
 

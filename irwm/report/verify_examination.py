@@ -407,8 +407,8 @@ def check_seen(document: schema.Report, seen_utc: str) -> Check:
     except (TypeError, ValueError) as error:
         return Check(SEEN, None, f"this is not a valid time: {printable(str(error), 100)}", asked=True)
     if same_time:
-        return Check(SEEN, True, f"the suspect has been known since {recorded}, as you say")
+        return Check(SEEN, True, f"the suspect has been known since {recorded}, according to you")
     you, date = known.isoformat(), printable(str(recorded), 40)
-    undated = f"you say that the suspect has been known since {you}, but the report gives no date"
-    differs = f"you say that the suspect has been known since {you}, but the report says {date}"
+    undated = f"according to you, the suspect has been known since {you}, but the report gives no date"
+    differs = f"according to you, the suspect has been known since {you}, but the report says {date}"
     return Check(SEEN, False, undated if recorded is None else differs)

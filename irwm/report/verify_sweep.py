@@ -61,10 +61,10 @@ class SweepReports(Mapping[str, bytes]):
 
 
 def check_sweep(reports: SweepReports, signed: SignedReport | None, roots_pem: bytes | None) -> Iterator[Check]:
-    """The checks of a sweep apart from its numbers: the files next to the overview, and the time-stamps in them."""
+    """The checks of a sweep apart from its numbers: the files next to the overview, and the timestamps in them."""
 
     def time_stamps() -> Check:
-        # What each report says about its own time-stamp is checked with its numbers.
+        # What each report says about its own timestamp is checked with its numbers.
         return stamps.check([], relied_on, roots_pem)
 
     yield of_document("report_files", lambda: _files_of_reports(reports, signed))
@@ -181,7 +181,7 @@ class _Swept:
             return Check(
                 FOLDER,
                 None,
-                f"these suspects can now be opened, or cannot be opened for a different reason: {listed(unclear)}",
+                f"these suspects can now be opened, or fail to open for a different reason: {listed(unclear)}",
                 asked=True,
             )
         return Check(FOLDER, True, f"the folder contains the suspects in the overview ({len(rows)}) and no others")

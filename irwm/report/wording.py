@@ -58,13 +58,13 @@ GENERATED_LIMITS = (
     "coarse number formats hide this noise, so these answers rule no one out."
 )
 ANSWERS_SOURCE = (
-    "Only the person who recorded the answers states that they came from the named endpoint at the stated times. "
-    "The file is not signed. Its digests of the requests and responses tie it to the logs of a server or witness."
+    "That the answers came from the named endpoint at the stated times is known only from the person who recorded "
+    "them. The file is not signed. Its digests of the requests and responses tie it to the logs of a server or witness."
 )
 NOT_INNOCENCE = (
-    "This figure is the chance of such a result if the second proposition is true. It is not the chance that the "
-    "second proposition is true, so it is not the probability of innocence. Reading it that way is the error known as "
-    "the transposed conditional. This report does not say how likely either proposition is; that depends on all the "
+    "This figure is the probability of such a result if the second proposition is true. It is not the probability that "
+    "the second proposition is true, so it is not the probability of innocence. Reading it that way is the error known "
+    "as the transposed conditional. This report does not say how likely either proposition is; that depends on all the "
     "evidence in the case."
 )
 ERROR_RATE = (
@@ -82,7 +82,7 @@ MEASURED = (
 # For a key with more positions or orders than decoys have: the decoys' odds stop earlier but are just as exact.
 SMALLER = (
     "To limit the cost, decoys have at most {positions} positions and {permutations} orders, fewer than the key "
-    "examined. Their odds are valid but cannot be as low as those of the key."
+    "examined. Their probabilities are valid but cannot be as low as that of the key."
 )
 NOT_MEASURED = (
     "No decoy keys were read, because the suspect cannot be judged or the key’s settings leave nothing to rank."
@@ -111,23 +111,23 @@ LR_BY_NOISE = (
     "mark of the likeliest recipient, and a mark becomes weaker when copies are mixed."
 )
 CORRECTED = (
-    "The odds are corrected for every way in which a mark could have been found where there is none: every key tried, "
-    "every tensor that was read as the suspect’s embedding, the two maps from the suspect’s coordinates to the "
+    "The probability is corrected for every way in which a mark could have been found where there is none: every key "
+    "tried, every tensor that was read as the suspect’s embedding, the two maps from the suspect’s coordinates to the "
     "original’s (one found by the alignment and one fitted by least squares), the fingerprint if the key has one, and "
     "the two ways of combining the ranks (the smaller of the p-values from Fisher’s combination and from the count is "
     "doubled)."
 )
 ALIGNMENT_IS_FREE = (
-    "Whether a mark is found does not depend on the alignment’s score, and the odds are not corrected for the "
-    "alignments tried. An alignment is chosen by how closely the suspect’s rows resemble the original’s. A key can "
-    "affect this choice only through the rows that it reads. Every rank depends on the orders in which the key reads "
-    "the entries of a row. These orders follow from the key’s secret and are independent of the suspect and the "
+    "Whether a mark is found does not depend on the alignment’s score, and the probability is not corrected for the "
+    "number of alignments tried. An alignment is chosen by how closely the suspect’s rows resemble the original’s. A "
+    "key can affect this choice only through the rows that it reads. Every rank depends on the orders in which the key "
+    "reads the entries of a row. These orders follow from the key’s secret and are independent of the suspect and the "
     "alignment, so without the mark the ranks are uniform under any alignment. The other statistics in this report are "
     "shown only for comparison; the verdict is not chosen from among them."
 )
 P_IS_NEVER_ZERO = (
-    "A chance is never zero: the smallest possible rank is one divided by the number of orders compared, and p cannot "
-    "be below the smallest values given above."
+    "A probability is never zero: the smallest possible rank is one divided by the number of orders compared, and p "
+    "cannot be below the smallest values given above."
 )
 NOBODYS = "this key’s mark"
 # How far two runs may differ and still count as the same; ranks, counts and the verdict must be equal outright.
@@ -243,7 +243,7 @@ def standing_sentence(standing: Standing, authority: str, word: str) -> str:
     by = f" by {authority}" if authority else ""
     if standing.status == COMMITTED:
         dated = (
-            f"The key’s commitment was time-stamped on {standing.committed_utc}{by}. According to the examiner, the "
+            f"The key’s commitment was timestamped on {standing.committed_utc}{by}. According to the examiner, the "
             f"suspect has been known since {standing.suspect_seen_utc}, which is later."
         )
         if word != FOUND:
@@ -253,28 +253,28 @@ def standing_sentence(standing: Standing, authority: str, word: str) -> str:
         return (
             f"{dated} If the claimant had no access to the suspect before the commitment, no search can explain the "
             f"finding, and all {bits} bits count. If the claimant had access, {SEARCH_BITS:.0f} bits are subtracted "
-            f"for a search, which leaves {rests}."
+            f"to allow for a search, which leaves {rests}."
         )
     dated = {
         LATE: (
-            f"The key’s commitment was time-stamped on {standing.committed_utc}{by}, not before the suspect was "
+            f"The key’s commitment was timestamped on {standing.committed_utc}{by}, not before the suspect was "
             f"first known to exist ({standing.suspect_seen_utc})."
         ),
         UNDATED: (
-            f"The key’s commitment was time-stamped on {standing.committed_utc}{by}. The report does not give the date "
-            "from which the suspect is known to have existed, so nothing follows from the time-stamp."
+            f"The key’s commitment was timestamped on {standing.committed_utc}{by}. The report does not give the date "
+            "from which the suspect is known to have existed, so nothing follows from the timestamp."
         ),
-        UNCOMMITTED: "The report shows no commitment to this key with an earlier date confirmed by a third party.",
+        UNCOMMITTED: "The report shows no earlier commitment to this key whose date is confirmed by a third party.",
     }[standing.status]
     searched = "Anyone who makes a key can search for one that fits."
     if word != FOUND:
         return f"{dated} {searched} {_NO_FINDING}"
     rests = number(left) if left > 0 else "none"
     subtracted = (
-        f"From the {bits} bits of evidence, {standing.search_bits:.0f} bits are subtracted for a search, which leaves "
-        f"{rests}."
+        f"From the {bits} bits of evidence, {standing.search_bits:.0f} bits are subtracted to allow for a search, "
+        f"which leaves {rests}."
     )
-    means = "Such a search alone explains the finding, and the report shows no more than that."
+    means = "Such a search alone explains the finding, and the report shows nothing beyond that."
     if left > 0:
         means = "Such a search does not explain the finding."
     return f"{dated} {searched} {subtracted} {means}"
@@ -288,15 +288,15 @@ def not_yet_proof(standing: schema.Standing) -> str:
     """
     dated = {
         LATE: (
-            f"The key was time-stamped on {day(standing['committed_utc'])}, but the suspect has been known to exist "
+            f"The key was timestamped on {day(standing['committed_utc'])}, but the suspect has been known to exist "
             f"since {day(standing['suspect_seen_utc'])}."
         ),
         UNDATED: (
-            f"The key was time-stamped on {day(standing['committed_utc'])}, but the report does not give the date "
+            f"The key was timestamped on {day(standing['committed_utc'])}, but the report does not give the date "
             "from which the suspect is known to have existed. Enter that date and investigate again."
         ),
         UNCOMMITTED: (
-            "A time-stamp that shows the key to be older than the suspect would turn this finding into proof. If you "
+            "A timestamp that shows the key to be older than the suspect would turn this finding into proof. If you "
             "have one, add it on the Vault page, enter the date from which the suspect is known to have existed, and "
             "investigate again."
         ),
@@ -318,10 +318,10 @@ def made_later(seen_utc: str, made: str) -> str:
 
 
 def stamped_later(seen_utc: str, committed_utc: str) -> str:
-    """The same for a later time-stamp, which does not show when the key was made."""
+    """The same for a later timestamp, which does not show when the key was made."""
     return (
-        f"The report states that the suspect has existed since {day(seen_utc)}, but the key was time-stamped later, on "
-        f"{day(committed_utc)}. The time-stamp does not show that the key is older than the suspect. Check both dates."
+        f"The report states that the suspect has existed since {day(seen_utc)}, but the key was timestamped later, on "
+        f"{day(committed_utc)}. The timestamp does not show that the key is older than the suspect. Check both dates."
     )
 
 
@@ -362,8 +362,8 @@ def propositions(computed: schema.Examination, commitment: str, recipient: str) 
 
 # Limits of examinations that rank marked rows and compare weights.
 _OF_WEIGHTS = (
-    "The chances in this report assume that, in a model without the mark, the order in which the key reads a row’s "
-    "entries is no different from any other order, and that the positions are independent of one another.",
+    "The probabilities in this report assume that, in a model without the mark, the order in which the key reads a "
+    "row’s entries is no different from any other order, and that the positions are independent of one another.",
     "The likelihood ratio assumes a family of distributions for the ranks of a marked copy that was tampered with. "
     "The family is stated next to the ratio; a different family would give a different ratio. For any family, a ratio "
     "of c or more occurs without the mark in at most one case in c.",
@@ -392,7 +392,7 @@ def limitations(
         "happened, or whether they were entitled to do so.",
         "The key and the original were used as presented. The section “Possible search for a key” states how the key’s "
         "commitment is dated, and what a search could have achieved without such a date.",
-        "The odds are corrected for the keys tried in this examination, not for keys tried earlier on the same "
+        "The probability is corrected for the keys tried in this examination, not for keys tried earlier on the same "
         "suspect. The case file lists every examination that was filed.",
         "Items are identified by the hashes of their weight files and of the other files in their folder, such "
         "as the configuration and the tokenizer.",
@@ -412,7 +412,7 @@ def limitations(
         said += [GENERATED_LIMITS if text else ANSWERS_LIMITS, ANSWERS_SOURCE]
     if finding.paper is None and not text:
         said.append(
-            "The reading with the published method is missing because it needs the suspect’s first attention layer, "
+            "The reading with the published method is missing because it requires the suspect’s first attention layer, "
             "which could not be used."
         )
     if not self_tests:

@@ -375,7 +375,7 @@ def _ids(tokens: Tokens) -> torch.Tensor:
 def _check_tokens(layout: Layout, queries: torch.Tensor, references: torch.Tensor) -> None:
     if not len(queries) or not len(references):
         raise InvariantError(
-            "the invariant needs query and reference tokens",
+            "the invariant requires query tokens and reference tokens",
             expected="at least one of each",
             found=f"{len(queries)} and {len(references)}",
         )

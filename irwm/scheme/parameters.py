@@ -36,7 +36,7 @@ HEAD_SHARE = 0.5
 # Similarly for constraints: the paper's 10, or fewer if a row has fewer coordinates to spare.
 PRESET_CONSTRAINTS, CONSTRAINTS_SPACING, FEWEST_CONSTRAINTS = 10, 25, 4
 # Noise that replaces numbers, which hides marked rows: at most one coordinate in 32, which costs the demo model about
-# 1 % of perplexity; and at most the paper's t, since more does not hide or trace better in practice.
+# 1% of perplexity; and at most the paper's t, since more does not hide or trace better in practice.
 HIDING_SPACING, MOST_HIDING = 32, 10
 
 
@@ -108,7 +108,7 @@ class Parameters:
         object.__setattr__(self, "places", _places(self.places))
         if not isinstance(self.hidden, bool) or (self.noise_coordinates and not self.hidden):
             raise ParameterError(
-                "noise needs the secret bases",
+                "noise coordinates require secret coordinates",
                 expected="hidden=True, or no noise",
                 found=f"hidden={self.hidden!r}"[:60],
             )

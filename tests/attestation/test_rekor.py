@@ -44,7 +44,7 @@ def test_entry_of_an_attestation_with_an_identity(tmp_path: Path) -> None:
 
 def test_signature_that_does_not_hold_gets_no_entry(tmp_path: Path, keys: KeyFiles) -> None:
     (tmp_path / "a.json").write_bytes(enveloped(b"{}", ec.generate_private_key(ec.SECP256R1())))
-    with pytest.raises(AttestationError, match="does not hold under this public key") as refused:
+    with pytest.raises(AttestationError, match="cannot be verified with this public key") as refused:
         rekor_entry(tmp_path / "a.json", keys.public)
     assert refused.value.file == str(tmp_path / "a.json")
     with pytest.raises(AttestationError, match="not a public key"):

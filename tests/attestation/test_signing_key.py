@@ -33,7 +33,7 @@ def test_encrypted_key_opens_with_the_first_line_of_the_secret_file(tmp_path: Pa
 @pytest.mark.parametrize(
     ("content", "secret", "said"),
     [
-        (lambda: pem(KEY, "pass word"), "", "encrypted, and there is no password"),
+        (lambda: pem(KEY, "pass word"), "", "encrypted, but no password was given"),
         (lambda: pem(KEY), "pass word", "not encrypted, but a password was given"),
         (lambda: pem(KEY, "pass word"), "4711-wrong", "its password is wrong"),
         (lambda: b"no key", "", "not a private key"),

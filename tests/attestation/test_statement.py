@@ -110,14 +110,14 @@ def test_other_kinds_of_documents_have_no_statement(report: Path) -> None:
     values = json.loads((report / "report.json").read_bytes())
     values["schema"]["name"] = dispute.SCHEMA
     (report / "report.json").write_bytes(to_json(values))
-    with pytest.raises(AttestationError, match="not the report of one suspect"):
+    with pytest.raises(AttestationError, match="not a report on a single suspect"):
         report_statement(report)
 
 
 def test_report_with_another_verdict_than_its_numbers_is_refused(found: Any, tmp_path: Path) -> None:
     document = json.loads(json.dumps(found.document))
     document["verdict"]["mark"] = "not found"
-    with pytest.raises(AttestationError, match="does not pass verification"):
+    with pytest.raises(AttestationError, match="fails verification"):
         report_statement(sign_alone(tmp_path / "report", document))
 
 

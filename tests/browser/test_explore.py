@@ -62,7 +62,9 @@ def test_every_view_of_a_users_model_holds_data(explore: Page, running_app: Runn
         "Plotted for own. The embedding has s = 4 096 rows of d = 256"
     )
     put(explore, "num-noise", "10")
-    expect(explore.locator("#explore-model-note .notice-fault")).to_contain_text("Noise needs the secret bases")
+    expect(explore.locator("#explore-model-note .notice-fault")).to_contain_text(
+        "Noise coordinates require secret coordinates"
+    )
     explore.check("#explore-hidden input")
     expect(explore.locator("#explore-model-note .notice-fault")).to_have_count(0)
     for label, words in (

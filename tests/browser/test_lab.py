@@ -36,12 +36,12 @@ def lab(page: Page) -> Page:
 
 
 def test_a_rehearsal_fills_the_table_and_the_figures(lab: Page, running_app: RunningApp) -> None:
-    tick(lab, "prune", "30 %", "90 %")
+    tick(lab, "prune", "30%", "90%")
     lab.click("#start-lab")
     expect(lab.locator("#lab-table tbody tr")).to_have_count(4)
     expect(lab.locator("#job-lab .state-done")).to_be_visible()
     expect(lab.locator("#lab-summary h2")).to_contain_text("The mark was found in the one trial that left the model")
-    expect(lab.locator("#lab-table tbody tr").nth(2)).to_contain_text(re.compile(r"Pruned.*30 %.*Found.*50 / 50", re.S))
+    expect(lab.locator("#lab-table tbody tr").nth(2)).to_contain_text(re.compile(r"Pruned.*30%.*Found.*50 / 50", re.S))
     expect(lab.locator("#lab-table tbody tr").nth(3)).to_contain_text("ruined")
     expect(lab.locator("#lab-trials .plotly")).to_be_visible()
     expect(lab.locator("#lab-curve .gtitle").first).to_have_text("Pruned: the mark and the model")

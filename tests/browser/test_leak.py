@@ -57,7 +57,7 @@ def test_exactly_the_three_are_named_with_the_error_rate(leak: dict[str, Any], p
     for name in LEAKERS:
         expect(sentence).to_contain_text(f"“{name}”")
     expect(sentence).to_contain_text("(about 3 copies in all)")
-    expect(sentence).to_contain_text("The odds of naming anyone whose copy was not used are less than 1 in 10")
+    expect(sentence).to_contain_text("The chance of naming anyone whose copy was not used is less than 1 in 10")
     for name in set(NAMES) - LEAKERS:
         expect(sentence).not_to_contain_text(f"“{name}”")
 

@@ -463,7 +463,7 @@ def read_all(model: Checkpoint) -> None:
 
 
 # How the report of a reader begins that failed in an unexpected way or had to be ended.
-UNEXPECTED = ("cannot be interpreted", "took more than", "caused its reader", "crashed its reader")
+UNEXPECTED = ("cannot be parsed", "took more than", "caused its reader", "crashed its reader")
 
 
 @pytest.mark.fault(21)

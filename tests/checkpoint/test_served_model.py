@@ -135,7 +135,7 @@ def test_one_value_beyond_the_cap_loses_one_token(served: Served) -> None:
 
 
 def test_a_few_tokens_reported_as_impossible_do_not_hide_the_mark(served: Served) -> None:
-    """1 % of the rarest: they cost a customer no quality, and would be the strongest directions of all."""
+    """1% of the rarest: they cost a customer no quality, and would be the strongest directions of all."""
     for table, marked in ((served.marked, True), (served.unmarked, False)):
         told = table.numpy().copy()
         rare = (told < np.log(1e-5)) & (np.random.default_rng(0).random(told.shape) < 0.01)

@@ -223,7 +223,7 @@ def test_a_zip_bomb_is_refused_before_it_is_inflated(sound: Path, entry: str) ->
                 packed.write(bytes(2**20))
     assert sound.stat().st_size < 2**22
     before = max(resource.getrusage(who).ru_maxrss for who in (resource.RUSAGE_CHILDREN, resource.RUSAGE_SELF))
-    assert f"{entry[2:]}, {2**29} bytes packed into" in str(refused(sound).found)
+    assert f"{entry[2:]}, {2**29} bytes compressed to" in str(refused(sound).found)
     assert resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss - max(before, 300_000) < 100_000  # kB
 
 

@@ -29,7 +29,7 @@ def test_release_is_signed_and_its_report_attested(tmp_path: Path, capfd: pytest
     released = desk.here(capfd, *words, "--sign-key", "keys/key.pem", "--base-model", "example-labs/base")
     assert released.status == 0, released.said
     assert released.answer["result"]["signature"]
-    assert "does not hold for the release" in released.said.splitlines()[-1]
+    assert "is not valid for the release" in released.said.splitlines()[-1]
     assert verifies(desk.work / "release", keys.public)
     assert "example-labs/base" in (desk.work / "release" / "README.md").read_text()
 

@@ -33,8 +33,8 @@ def test_a_log_gets_a_line_for_each_step_and_now_and_then_one_for_a_long_step() 
     assert stream.getvalue().splitlines() == [
         "Waiting for 2 before it",
         "Starting",
-        " 25 %  Copying\\x1b[2J shard 1",
-        " 75 %  Copying\\x1b[2J shard 1",
+        " 25%  Copying\\x1b[2J shard 1",
+        " 75%  Copying\\x1b[2J shard 1",
     ]
 
 

@@ -152,7 +152,7 @@ def test_p_of_new_unrelated_models_is_not_too_small(demo_path: Path, gemma_path:
     found.append(lineage_of(tmp_path / "trained", originals[0]))
     assert all(kin.status != DERIVED for kin in found)
     p = np.array([kin.p for kin in found])
-    # Of nine, each at the floor with odds of one in m + 1: two at the floor have odds of 0.4 % at 100 unrelated models.
+    # Of nine, each at the floor with odds of one in m + 1: two at the floor have odds of 0.4% at 100 unrelated models.
     assert (p <= 1 / (1 + len(kept_models().unrelated))).sum() < 2
     assert p.max() > 0.2
 

@@ -42,10 +42,10 @@ def wrong_keys(model: irwm.Checkpoint, count: int) -> list[irwm.Key]:
 
 
 def check_rate(name: str, risks: np.ndarray, alpha: float) -> None:
-    """A share of errors above alpha must be explained by chance: its interval (95 %, Clopper-Pearson) reaches alpha."""
+    """A share of errors above alpha must be explained by chance: its interval (95%, Clopper-Pearson) reaches alpha."""
     errors = int((risks <= math.log10(alpha)).sum())
     low, high = clopper_pearson(errors, risks.size)
-    print(f"{name}: {errors} of {risks.size} at or below {alpha:g}, rate {low:.4g} to {high:.4g} (95 %)")
+    print(f"{name}: {errors} of {risks.size} at or below {alpha:g}, rate {low:.4g} to {high:.4g} (95%)")
     assert low <= alpha
 
 

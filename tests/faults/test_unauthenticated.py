@@ -125,7 +125,7 @@ def test_slow_report_does_not_delay_other_callers(
         peak = max(peak, size_of(app.process.pid))
     said = sending.answer.result()
     assert "Verification failed" in said, said[:2000]
-    why = "differs from the page drawn from the numbers in the JSON" if attack == "page" else "implausibly large"
+    why = "differs from the page generated from the numbers in the JSON" if attack == "page" else "implausibly large"
     assert why in said, said[:2000]
     assert peak < MOST_BYTES
     assert process.memory_info().rss - before < 200 * MIB
@@ -188,7 +188,7 @@ def test_backups_with_huge_passphrase_cost_are_refused_first(
         (path,) = client.post("/gradio_api/upload", files={"files": ("b.sqlite3", io.BytesIO(content))}).json()
         posted = {"path": path, "meta": {"_type": "gradio.FileData"}, "orig_name": "b.sqlite3"}
         told = json.dumps(call(client, "compare", [None, posted, "a passphrase"]))
-        assert "needs more memory or time" in told, told[:500]
+        assert "requires more memory or time" in told, told[:500]
     assert process.memory_info().rss - before < 200 * MIB
 
 

@@ -1,4 +1,4 @@
-"""Input from other parties: reports with pages and signatures, time-stamps, backups, names, lists of recipients.
+"""Input from other parties: reports with pages and signatures, timestamps, backups, names, lists of recipients.
 
 Their checks run in the fuzzer's own process, without the limits that a child process has in the app.
 """

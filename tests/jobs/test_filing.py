@@ -1,4 +1,4 @@
-"""The examiner's name, and the time-stamp that dates a key."""
+"""The examiner's name, and the timestamp that dates a key."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ui.services.request import Filed, InvestigateRequest, SweepRequest
 
 
 def stamped(vault: Vault, *stamps: tuple[str, bool]) -> str:
-    """A key with time-stamps; its id."""
+    """A key with timestamps; its id."""
     new = NewKey(b"key", "Example Labs", "", "demo", "ab" * 32, "llama", "cd" * 32, {})
     (key,) = vault.add_keys([new])
     for time, trusted in stamps:

@@ -70,7 +70,7 @@ def test_release_is_signed_and_names_its_base_model(
     assert front_matter(out / "README.md")["base_model"] == "example-labs/base"
     assert job.result["left_out"] == ["model.sig"]
     for said in (jobs.log_tail(job.id), receipt_html(job.result)):
-        assert "model.sig of the original was not copied, because it does not hold for the release" in said
+        assert "model.sig of the original was not copied, because it is not valid for the release" in said
     again = succeeded(run_here("protect", protect_request(model, out, **wanted), vault, jobs))
     assert again.result["key_id"] == job.result["key_id"]
 
@@ -81,7 +81,7 @@ def test_each_of_many_copies_is_signed(vault: Vault, jobs: Jobs, model: Path, tm
     job = succeeded(run_here("protect", protect_request(model, tmp_path / "copies", **several), vault, jobs))
     for row in job.result["rows"]:
         assert "model.safetensors" in covered(Path(row["folder"]))
-    assert jobs.log_tail(job.id).count("does not hold") == 1
+    assert jobs.log_tail(job.id).count("is not valid for the release") == 1
 
 
 def test_signed_copy_of_a_killed_run_is_filed(
@@ -133,7 +133,7 @@ def test_unusable_key_or_base_model_is_refused_before_a_key_is_sealed(
     with pytest.raises(SigningKeyError):
         ask(sign_key=str(keys.public))
     (model / "README.md").unlink()
-    with pytest.raises(ParameterError, match="has no card"):
+    with pytest.raises(ParameterError, match="no model card"):
         ask(base_model="example-labs/base")
     assert vault.keys() == []
 

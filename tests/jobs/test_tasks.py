@@ -99,7 +99,7 @@ def test_investigate_reports_every_key_and_files_the_run(
     for name in (f"{stem}.json", f"{stem}-without-rows.zip"):
         checked = verify_report(folder / name, identity=vault.identity().first_public_key)
         assert checked.ok, checked.checks
-        assert checked.open == ("the verdict depends on values that only the signer states",)
+        assert checked.open == ("the verdict depends on values for which there is only the signer’s word",)
     assert document["case"]["Examiner"] == "A. Officer"
     assert document["standing"]["status"] == "not committed"
     assert document["standing"]["suspect_seen_utc"] == "2024-01-28T00:00:00+00:00"

@@ -109,7 +109,7 @@ def test_a_mean_of_three_copies_names_exactly_those_three_and_passes_its_self_te
     sentence = finding_card(document).sentence
     assert sentence.startswith("The suspect was made from at least the copies of ")
     assert (
-        "(about 3 copies in all). The odds of naming anyone whose copy was not used are less than 1 in 10" in sentence
+        "(about 3 copies in all). The chance of naming anyone whose copy was not used is less than 1 in 10" in sentence
     )
     assert all(f"“{name}”" in sentence for name in NAMES[:3])
     assert not [name for name in NAMES[3:] if name in sentence]
@@ -152,7 +152,7 @@ def test_single_copy_names_one_recipient_and_its_mark_is_found(world, of_copy: T
     job, document, _, jobs = of_copy
     assert not answer(document).caution, "no date of the suspect was stated"
     assert document["verdict"]["mark"] == document["verdict"]["word"] == "found"
-    assert finding_card(document).sentence.startswith("The suspect was made from the copy of “Dora”. The odds")
+    assert finding_card(document).sentence.startswith("The suspect was made from the copy of “Dora”. The chance")
     assert [row["mark"]["verdict"] for row in document["tracing"]["ranked"]] == ["found"] + ["not found"] * 5
     assert document["keys"] == {"tried": 6, "held": 6}
     others = read_others(jobs.files(job.id), job.result["others"])

@@ -72,7 +72,7 @@ def test_a_text_is_found_as_a_whole_or_in_parts(english: str, expected: str) -> 
     "english",
     [
         "",
-        "12.5 %",
+        "12.5%",
         "Nothing of this is known",
         "The mark of a leaked model of another company",
         "the key of Ann; it was read, and Bob was not made for Carol",

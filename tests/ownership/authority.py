@@ -1,4 +1,4 @@
-"""A local time-stamping authority: certificates made here, answers by the openssl program's `ts -reply`."""
+"""A local timestamping authority: certificates made here, answers by the openssl program's `ts -reply`."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def response(token: asn1.TLV, status: int = 0) -> bytes:
 
 @dataclass(frozen=True)
 class Authority:
-    """A root and a time-stamping certificate below it, in a separate folder."""
+    """A root and a timestamping certificate below it, in a separate folder."""
 
     folder: Path
 
@@ -83,7 +83,7 @@ def _openssl(folder: Path, *arguments: str, data: bytes, ok: tuple[int, ...] = (
 
 def make_authority(
     folder: Path,
-    name: str = "Test Time-stamps",
+    name: str = "Test Timestamps",
     *,
     starts: datetime | None = None,
     lasts: timedelta = YEAR,

@@ -1,6 +1,6 @@
 """A false accuser rewrites the tokenizer next to the original, which keys do not cover.
 
-The key is honest and may have been time-stamped before the victim's model existed. The names then determine how the
+The key is honest and may have been timestamped before the victim's model existed. The names then determine how the
 victim's rows are paired with tokens, and which are "gone": both are choices made after the fact, and each alone makes
 an untouched model read as marked beyond any doubt. So names are trusted only if the rows confirm them.
 """

@@ -1,4 +1,4 @@
-"""Time-stamps by file, answered by a real authority's program, and invalid responses that must be rejected."""
+"""Timestamps by file, answered by a real authority's program, and invalid responses that must be rejected."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def with_token(token: cms.Token) -> bytes:
 def test_time_stamp_states_time_and_authority(authority: Authority, answer: bytes) -> None:
     stamp = read_response(QUERY, answer, DIGEST, authority.root)
     assert stamp.trusted
-    assert stamp.authority == "CN=Test Time-stamps"
+    assert stamp.authority == "CN=Test Timestamps"
     assert stamp.serial > 0
     assert stamp.accuracy_s == 1.0
     assert abs(datetime.fromisoformat(stamp.time_utc) - datetime.now(UTC)) < timedelta(hours=1)
@@ -171,7 +171,7 @@ def test_authority_for_another_usage_is_not_trusted(
     authority = make_authority(tmp_path / "long", between=between, root_usages=root)
     stamp = read_response(QUERY, authority.sign(content), DIGEST, authority.root)
     assert stamp.trusted == trusted
-    assert stamp.authority == "CN=Test Time-stamps"
+    assert stamp.authority == "CN=Test Timestamps"
 
 
 def test_a_refusal_is_named_with_the_authority_s_words(authority: Authority) -> None:

@@ -68,7 +68,7 @@ def test_model_without_a_card_has_no_place_for_the_name(folder: Path) -> None:
     (folder / "README.md").unlink()
     model = open_checkpoint(folder)
     assert rewrites_of(model, "") == {}
-    with pytest.raises(ParameterError, match="has no card"):
+    with pytest.raises(ParameterError, match="no model card"):
         rewrites_of(model, NAME)
 
 

@@ -112,7 +112,7 @@ def held(outcome: Verification) -> set[str]:
     return {check.name for check in outcome.checks if check.ok}
 
 
-# A day after any time-stamp that a test has made.
+# A day after any timestamp that a test has made.
 SEEN = "2099-02-01T00:00:00Z"
 
 

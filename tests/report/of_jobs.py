@@ -1,4 +1,4 @@
-"""Reports of every kind as the app's tasks make them: real models, a real vault, a real time-stamping authority."""
+"""Reports of every kind as the app's tasks make them: real models, a real vault, a real timestamping authority."""
 
 from __future__ import annotations
 

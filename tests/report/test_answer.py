@@ -69,8 +69,8 @@ def test_time_stamp_after_the_suspects_day_is_stated_above_the_figures(found, st
     document = with_standing(found.document, stamped, seen, odds=-80.0)
     assert answer(document).kind == "found"
     first, _ = first_and_rest(verdict_html(finding_card(document)))
-    assert ("time-stamped later, on 2026-03-01" in first) == told
-    assert ("time-stamped later, on 2026-03-01" in render_html(document)) == told
+    assert ("timestamped later, on 2026-03-01" in first) == told
+    assert ("timestamped later, on 2026-03-01" in render_html(document)) == told
 
 
 @pytest.mark.parametrize(

@@ -47,7 +47,7 @@ from tools.small_models import write_llama
 
 @dataclass(frozen=True)
 class Case:
-    """A real document, its claims, the contradictions of its time-stamps, and its inputs."""
+    """A real document, its claims, the contradictions of its timestamps, and its inputs."""
 
     document: dict[str, Any]
     claims: Callable[[dict[str, Any]], Iterable[tuple[str, Any, Any]]]

@@ -53,7 +53,7 @@ def test_lineage_shows_its_numbers(found, disguised, inconclusive):
         "Non-matching rows": f"{lineage['decoy_similarity']:.3f}".replace("-", "−"),
         "Attention": f"{lineage['attention']:.3f} in layer 0",
         "Non-matching tokens": f"at most {lineage['attention_decoy']:.3f}",
-        "Chance": f"{recognition_words.chance(lineage)}.",
+        "Unrelated models": f"{recognition_words.chance(lineage)}.",
     }
     assert said(recognition_words.descent(found.document)[1])["Required for alignment"] == "0.3"
     unread = changed(found, "lineage", attention=None, attention_decoy=None)
@@ -67,7 +67,7 @@ def test_lineage_without_numbers_keeps_its_whole_reason(inconclusive):
     among = inconclusive.document["lineage"]["among"]
     assert said(facts) == {
         "Attention": "not compared, because tokens could not be matched",
-        "Chance": f"All {among['unrelated']} independently trained models agree at least as well (p = 1).",
+        "Unrelated models": f"All {among['unrelated']} independently trained models agree at least as closely (p = 1).",
     }
 
 

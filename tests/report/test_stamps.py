@@ -1,4 +1,4 @@
-"""The time-stamp inside a report: what it proves with and without a root, and that alterations are found."""
+"""The timestamp inside a report: what it proves with and without a root, and that alterations are found."""
 
 from __future__ import annotations
 
@@ -190,7 +190,7 @@ def test_the_command_takes_roots_as_pem_and_as_der(
     command = ["verify", folder, "--identity", Signatory().first, *roots]
     assert main(list(map(str, command))) == 2
     said = capsys.readouterr().out
-    assert "holds        time-stamp:" in said
+    assert "holds        timestamp:" in said
     assert "--tsa-root" not in said
 
 

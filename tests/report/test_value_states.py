@@ -47,7 +47,7 @@ def test_basis_of_the_verdict_can_be_verified(kind: str) -> None:
 
 
 GROUPS = (
-    Stated("names", "only the signer states this", ("name",), ("key",), carries=True),
+    Stated("names", "there is only the signer’s word for this", ("name",), ("key",), carries=True),
     Stated("texts", "nothing shows them", ("rows[].text",), only=()),
     Stated("rows", "only the models show them", ("rows*",), ("suspect",), carries=True),
 )

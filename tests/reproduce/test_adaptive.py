@@ -91,6 +91,6 @@ def test_the_experiment_runs_on_a_layer_norm_model(gpt2_path: Path, tmp_path: Pa
     arguments = [f"gpt2={gpt2_path}", "--quick", "--only", "adaptive", "--out", str(tmp_path), "--workers", "1"]
     assert command.main(arguments) == 0
     text = (tmp_path / "adaptive.md").read_text(encoding="utf-8")
-    assert "| gpt2, one | Minor components dropped, then rotated: 90 % |" in text
+    assert "| gpt2, one | Minor components dropped, then rotated: 90% |" in text
     assert "| gpt2, many | components " in text
     assert 'none of 20 called "not derived"' in text

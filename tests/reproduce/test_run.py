@@ -31,7 +31,7 @@ def test_pages_have_numbers_settings_and_no_path(made: Path, demo_path: Path) ->
     assert f"\n\n`{command}`" in text
     for mode in ("single", "multi"):
         for what in ("weights", "neurons"):
-            assert f"| demo | {mode} | {what} | 10 % | found | 50 of 50, met | 50 of 50, met | 10^-" in text
+            assert f"| demo | {mode} | {what} | 10% | found | 50 of 50, met | 50 of 50, met | 10^-" in text
     assert "## Settings" in text
     for page in made.glob("*.md"):
         assert str(demo_path) not in page.read_text(encoding="utf-8")

@@ -43,7 +43,7 @@ def test_paper_setting_is_exact_and_the_default_is_hidden() -> None:
         {"noise_coordinates": -1},
         {"hidden": 1},
         {"hidden": None},
-        {"noise_coordinates": 4, "hidden": False},  # noise needs the secret bases
+        {"noise_coordinates": 4, "hidden": False},  # noise coordinates require secret coordinates
         *({"spread": value, "noise_coordinates": 4} for value in (-0.1, 1.5, math.nan, True, None, "large")),
     ],
 )

@@ -236,7 +236,7 @@ def test_backup_with_header_of_another_state_is_refused(vault: Vault, tmp_path: 
         conn.execute("ATTACH ? AS older", [str(before)])
         conn.execute("DELETE FROM vault")
         conn.execute("INSERT INTO vault SELECT * FROM older.vault")
-    with pytest.raises(DatabaseDamagedError, match="does not belong"):
+    with pytest.raises(DatabaseDamagedError, match="the header does not match"):
         inspect(path, PASSPHRASE)
 
 

@@ -194,7 +194,7 @@ def test_a_lost_file_of_a_run_is_named_and_the_others_stay(vault: Vault, sql: Sq
     assert vault.case_runs(case.id) == [run]
 
 
-# Time-stamps
+# Timestamps
 
 
 def test_timestamps_round_trip_byte_for_byte(vault: Vault) -> None:

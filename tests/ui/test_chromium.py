@@ -114,7 +114,7 @@ def test_job_survives_a_reload_and_typed_text_a_lock_and_stop_works(page: Page, 
     expect(numbers).to_contain_text("MB/s")
     expect(numbers).to_contain_text("left")
     page.click("#start")
-    expect(page.locator("[data-testid='toast-body']")).to_contain_text("already running")
+    expect(page.locator("[data-testid='toast-body']")).to_contain_text("Already running")
     page.reload()
     expect(page.locator(f"{BENCH} .job-state")).to_have_text("Running")
     before = page.inner_text(f"{BENCH} .job-numbers")

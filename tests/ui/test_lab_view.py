@@ -28,7 +28,7 @@ ROWS = [
 def test_table_shows_finding_and_cost_of_every_row() -> None:
     text = table_html(crafted(ROWS, noise=5))
     for words in ("Not attacked", "unchanged", "48 / 50", "less than 1 in 10³⁰", "log10 = −39.7", "Named",
-                  "z = 12.3", "Not named", "10 % higher",
+                  "z = 12.3", "Not named", "10% higher",
                   "701 times as high", "33.00", "21\u00a0030", "ruined", "90.0", "0.02 nats"):  # fmt: skip
         assert words in text
     assert "Not run: its embedding does not go through a &lt;LayerNorm&gt;" in text

@@ -37,8 +37,8 @@ def test_a_card_says_how_much_every_row_changes_in_both_places(
     p = params(d)
     change = 100 * p.spread * math.sqrt(p.noise_coordinates / d)
     costs = card_text(preset, d).splitlines()[-1]
-    assert f"{change:.1f} % of its length in the embedding" in costs
-    assert f"{HEAD_SHARE * change:.1f} % in an untied output head" in costs
+    assert f"{change:.1f}% of its length in the embedding" in costs
+    assert f"{HEAD_SHARE * change:.1f}% in an untied output head" in costs
 
 
 def test_more_keys_survive_less_noise_and_card_without_model_has_no_numbers() -> None:

@@ -56,14 +56,14 @@ def test_receipt_says_that_the_originals_signature_does_not_hold() -> None:
     plain, example = receipt_html(RECEIPT), RECEIPT["example"]  # type: ignore[arg-type]
     assert "model.sig" not in plain
     stale = receipt_html(RECEIPT | {"example": example | {"left_out": ["model.sig"]}})  # type: ignore[arg-type]
-    assert "model.sig of the original was not copied, because it does not hold for the release" in stale
+    assert "model.sig of the original was not copied, because it is not valid for the release" in stale
     signed = receipt_html(RECEIPT | {"example": example | {"signature": "ab" * 32}})  # type: ignore[arg-type]
     assert "model.sig covers all files" in signed
 
 
 def test_odds_follow_from_the_setting_and_the_planned_number_of_keys() -> None:
     said = odds_sentence(Parameters())
-    assert "meets the paper's rule (at least 30 of 50 positions count) in 99.97 % of cases" in said
+    assert "meets the paper's rule (at least 30 of 50 positions count) in 99.97% of cases" in said
     assert "is found" not in said, "it is no promise"
     assert WHY_CAPPED not in said
     said = odds_sentence(Parameters(), 312)
@@ -75,7 +75,7 @@ def test_odds_follow_from_the_setting_and_the_planned_number_of_keys() -> None:
 
 
 def share(parameters: Parameters, of_a_row: float, d: int = 256) -> str:
-    return f"{of_a_row * math.sqrt(parameters.noise_coordinates / d):.1f} %"
+    return f"{of_a_row * math.sqrt(parameters.noise_coordinates / d):.1f}%"
 
 
 @pytest.mark.parametrize(
@@ -83,7 +83,7 @@ def share(parameters: Parameters, of_a_row: float, d: int = 256) -> str:
     [
         (many_recipients(256), 5, (share(many_recipients(256), 25), share(many_recipients(256), 12.5), "are marked")),
         (one_owner(256), 1, (share(one_owner(256), 10),)),
-        (many_recipients(256, hides_rows=True), 5, ("25 % of its length", "cannot tell them apart")),
+        (many_recipients(256, hides_rows=True), 5, ("25% of its length", "cannot tell them apart")),
         (Parameters(constraints=8, noise_coordinates=2, spread=0.0), 5, ("can be distinguished",)),
         (Parameters(constraints=8, noise_coordinates=8, scale=1000.0, spread=0.0), 5, ("can be distinguished",)),
     ],
@@ -167,10 +167,10 @@ def test_receipt_for_many_counts_copies_disk_space_and_changes() -> None:
     without = RECEIPT | {"parameters": Parameters().to_dict()}
     assert "a mixture of several copies does not" in receipt_html(without)
     noisy = changed_text(RECEIPT["example"], 4096)
-    assert "4\u00a0095 of 4\u00a0096 rows of wte and head, usually by about 23 %" in noisy
+    assert "4\u00a0095 of 4\u00a0096 rows of wte and head, usually by about 23%" in noisy
     exact = {"changed_tensors": ["wte"], "changed_rows": 50, "changed_values": 500, "changed_share": 0.1}
     assert changed_text(exact, 4096).startswith("500 numbers in 50 of 4\u00a0096 rows of wte;")
-    assert " % " not in changed_text(RECEIPT["example"] | {"changed_share": None}, 4096)
+    assert "%" not in changed_text(RECEIPT["example"] | {"changed_share": None}, 4096)
     rows = receipt_rows(RECEIPT)
     assert rows[0][2] == "Acme-0123"
     assert rows[1][1:] == ["failed: no margin", "–", "–", "–"]

@@ -1,4 +1,4 @@
-"""Handlers of the page Vault for commitments, time-stamps and the signing identity."""
+"""Handlers of the page Vault for commitments, timestamps and the signing identity."""
 
 from __future__ import annotations
 
@@ -79,9 +79,9 @@ def test_a_response_is_checked_offline_and_kept(pages: Pages, key, authority: Au
     out = pages.call("stamp-response", "upload", upload(**files), id)
     (stamp,) = pages.vault.timestamps(id)
     assert stamp.trusted is with_root
-    assert "Test Time-stamps" in stamp.authority
+    assert "Test Timestamps" in stamp.authority
     assert ("Trusted: verified up to a root" if with_root else "Not verified: no root certificate") in out["stamps"]
-    assert "Time-stamped at" in str(value(out["stamp-notice"]))
+    assert "Timestamped at" in str(value(out["stamp-notice"]))
 
 
 def test_what_is_no_time_stamp_of_this_commitment_is_refused(pages: Pages, key, authority: Authority) -> None:
@@ -111,7 +111,7 @@ def test_time_stamps_of_many_keys_are_requested_and_filed_together(
     posted = upload(**files, another_tsr=foreign, letter_tsr=b"no response", root_pem=authority.root)
     out = pages.call("stamp-response", "upload", posted, None)
     said = str(value(out["stamp-notice"]))
-    assert "3 time-stamps were filed" in said
+    assert "3 timestamps were filed" in said
     assert "2 of 5 files" in said
     assert all(name in said for name in ("another.tsr", "letter.tsr"))
     for stamp in vault.timestamps():
@@ -279,7 +279,7 @@ def test_a_response_is_filed_once(pages: Pages, dated: Dated, authority: Authori
     assert "1 response was already filed" in said
     _, said = stamp_upload(pages, ("one.tsr", first), ("two.tsr", second))
     assert [stamp.response for stamp in pages.vault.timestamps()] == [first, second]
-    assert "1 time-stamp was filed. 1 response was already filed" in said
+    assert "1 timestamp was filed. 1 response was already filed" in said
     for _ in range(2):
         stamp_upload(pages, ("one.tsr", first), ("root.pem", authority.root))
     assert [stamp.trusted for stamp in pages.vault.timestamps(next(iter(dated.keys)))] == [False, True], (

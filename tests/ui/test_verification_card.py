@@ -23,7 +23,7 @@ def test_page_outcome_equals_the_command_outcome() -> None:
     assert title(*SIGNED, KNOWN, FOLLOWS) == HOLDS
     assert title(*SIGNED, UNKNOWN, FOLLOWS) == f"{NOT_ESTABLISHED}: no expected signer was given. {BY_WHOM}"
     assert title(*SIGNED, KNOWN, BAD) == "Verification failed: report.json was changed."
-    unshown = f"{NOT_ESTABLISHED}: the verdict depends on values that only the signer states."
+    unshown = f"{NOT_ESTABLISHED}: the verdict depends on values for which there is only the signer’s word."
     assert title(*SIGNED, KNOWN, FOLLOWS, states=LEFT) == unshown
     assert title(Check("files", None, "there is no file", asked=True)) == "The report could not be checked"
 

@@ -63,5 +63,5 @@ class Progress:
 
 
 def _line(done: int, total: int, what: str) -> str:
-    share = f"{100 * done // total:3d} %  " if total > 0 else ""
+    share = f"{100 * done // total:3d}%  " if total > 0 else ""
     return printable(share + what, _WIDEST)

@@ -35,8 +35,8 @@ _NEITHER = "this is neither a folder nor a regular file"
 _NOT_THAT = {"folder": "this is not a folder", "file": "this is not a file", "model": _NEITHER, "any": _NEITHER}
 _PICK = {
     "folder": "pick a folder",
-    "file": "pick the file itself",
-    "model": "pick the model's folder or its weights file",
+    "file": "choose the file itself",
+    "model": "choose the model's folder or its weights file",
     "any": "pick a folder or a file",
 }
 
@@ -142,7 +142,7 @@ def use_path(
         mode = resolved.stat().st_mode
     except FileNotFoundError:
         raise PathRefusedError(
-            "there is nothing at this path", file=typed, advice="check the spelling, or browse for the path"
+            "there is no file or folder at this path", file=typed, advice="check the spelling, or browse for the path"
         ) from None
     except OSError as error:
         raise _unreadable(typed, error) from error

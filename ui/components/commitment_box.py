@@ -1,4 +1,4 @@
-"""The public commitment of a key and its time-stamps: files to download, files to upload, checks offline."""
+"""The public commitment of a key and its timestamps: files to download, files to upload, checks offline."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ from ui.services.stamps import (
 )
 
 INTRO = """
-A commitment lets you prove later that a key existed on the day you published the commitment or had it time-stamped. It
-reveals nothing about the key. Send the request to any time-stamping authority (RFC 3161), then upload its response
+A commitment lets you prove later that a key existed on the day you published the commitment or had it timestamped. It
+reveals nothing about the key. Send the request to any timestamping authority (RFC 3161), then upload its response
 here. For many keys, send each request in the archive and upload all responses together: each is filed with its key.
-Without a time-stamp from before the leak, a report cannot rule out the possibility that the claimant searched for a key
+Without a timestamp from before the leak, a report cannot rule out the possibility that the claimant searched for a key
 that fits.
 """
 NONE_YET = notices.empty_html(
-    "No time-stamp yet", "Download the request, send it to an authority of your choice, and upload the response here."
+    "No timestamp yet", "Download the request, send it to an authority of your choice, and upload the response here."
 )
 
 
@@ -53,17 +53,17 @@ def commitment_box(context: Context, words: gr.Textbox) -> gr.Dropdown:
     """
     gr.Markdown(INTRO)
     chosen = gr.Dropdown(
-        [], label="Key", info="The keys shown in the table above. Search there for other keys", elem_id="commit-key"
+        [], label="Key", info="The keys in the table above. Use its search to find others", elem_id="commit-key"
     )
     with gr.Row():
         document = gr.DownloadButton(
             "Download the commitment (JSON)", interactive=False, elem_id="commitment", scale=0, min_width=310
         )
         request_file = gr.DownloadButton(
-            "Download the time-stamp request (.tsq)", interactive=False, elem_id="stamp-request", scale=0, min_width=370
+            "Download the timestamp request (.tsq)", interactive=False, elem_id="stamp-request", scale=0, min_width=370
         )
     with gr.Row():
-        pack = gr.Button("Requests for all keys without a time-stamp", elem_id="pack-requests", scale=0, min_width=370)
+        pack = gr.Button("Requests for all keys without a timestamp", elem_id="pack-requests", scale=0, min_width=370)
         packed = gr.DownloadButton(
             "Download the requests (.zip)", visible=False, elem_id="stamp-requests", scale=0, min_width=310
         )
@@ -117,7 +117,7 @@ def commitment_box(context: Context, words: gr.Textbox) -> gr.Dropdown:
         if all(each.before for each in done.filed):
             return told, gr.skip(), None, gr.skip(), gr.skip()
         present = stamps_html(vault.timestamps(id)) if id else gr.skip()
-        # The archive was made for the keys that had no time-stamp then.
+        # The archive was made for the keys that had no timestamp then.
         return told, present, None, gr.DownloadButton(value=None, visible=False), gr.HTML("", visible=False)
 
     chosen.change(export, chosen, [document, request_file, said, stamps], **PRIVATE)
@@ -142,7 +142,7 @@ def packed_html(made: Requests) -> str:
     if made.written:
         note = f"The archive contains {counted(made.written, 'request')} for the keys found by the search above."
     else:
-        note = "The search above found no keys without a time-stamp."
+        note = "The search above found no keys without a timestamp."
     if not made.damaged:
         return notices.note_html(note, good=bool(made.written))
     lost = "1 key is damaged and was left out. Restore the latest backup."
@@ -152,7 +152,7 @@ def packed_html(made: Requests) -> str:
 
 
 def filed_html(done: Filing, keys: Mapping[str, str]) -> str:
-    """With which keys time-stamps were filed, and why other files were not.
+    """With which keys timestamps were filed, and why other files were not.
 
     Args:
         keys: the labels of the keys, by id.
@@ -161,7 +161,7 @@ def filed_html(done: Filing, keys: Mapping[str, str]) -> str:
     if done.filed:
         new = sum(not each.before for each in done.filed)
         old = len(done.filed) - new
-        lines = [f"{counted(new, 'time-stamp')} {'was' if new == 1 else 'were'} filed."] if new else []
+        lines = [f"{counted(new, 'timestamp')} {'was' if new == 1 else 'were'} filed."] if new else []
         lines += [f"{counted(old, 'response')} {'was' if old == 1 else 'were'} already filed."] if old else []
         rows = [
             Markup('<tr><th scope="row">{}</th><td>{}</td><td>{} UTC</td><td>{}</td><td>{}</td></tr>').format(
@@ -173,7 +173,7 @@ def filed_html(done: Filing, keys: Mapping[str, str]) -> str:
             )
             for each in done.filed
         ]
-        heads = ("Response", "Key", "Time-stamped at", "Authority", "Outcome")
+        heads = ("Response", "Key", "Timestamped at", "Authority", "Outcome")
         said = notices.note_html(" ".join(lines), good=True) + str(table("Responses and their keys", heads, rows))
     if done.strays:
         files = counted(done.strays, "request or commitment", "requests or commitments")
@@ -202,14 +202,14 @@ def _refused_html(done: Filing) -> str:
 
 
 def stamps_html(stamps: Iterable[TimestampRecord]) -> str:
-    """The time-stamps of a key, earliest first: time, authority, and whether the chain to a root was checked."""
+    """The timestamps of a key, earliest first: time, authority, and whether the chain to a root was checked."""
     rows = [
         Markup('<tr><th scope="row">{} UTC</th><td>{}</td><td>{}</td></tr>').format(
             moment(stamp.time_utc), printable(stamp.authority, 200), _trust(stamp.trusted)
         )
         for stamp in sorted(stamps, key=lambda stamp: stamp.time_utc)
     ]
-    return str(table("Time-stamps of this key", ("Time", "Authority", "Certificate chain"), rows)) if rows else NONE_YET
+    return str(table("Timestamps of this key", ("Time", "Authority", "Certificate chain"), rows)) if rows else NONE_YET
 
 
 def _trust(trusted: bool) -> Markup:

@@ -51,5 +51,5 @@ def _cell(test: schema.Test | None) -> Markup:
     numbers = Markup("")
     if test["count"] is not None:
         risk = power_html(test["log10_risk"])
-        numbers = Markup("{} of {} positions, odds {}").format(test["count"], test["present"], risk)
+        numbers = Markup("{} of {} positions, probability {}").format(test["count"], test["present"], risk)
     return Markup("<td>{}{}</td>").format(verdict_word(test["verdict"]), beneath(numbers))

@@ -87,13 +87,13 @@ class DisputeForm:
             return shown_path(self.pickers[purpose].check(typed or ""))
 
     def _stamp(self, files: list[str] | None) -> str:
-        """The folder with the uploaded files of their time-stamp; "" for none."""
+        """The folder with the uploaded files of their timestamp; "" for none."""
         if not files:
             return ""
         with at("stamp"):
             if sum(Path(file).stat().st_size for file in files if Path(file).is_file()) > LARGEST_STAMP:
                 raise IrwmError(
-                    "these files are too large to belong to a time-stamp",
+                    "these files are too large to belong to a timestamp",
                     advice="Upload only the commitment and the response",
                 )
             StampFiles.of(map(Path, uploaded(files)))
@@ -137,7 +137,7 @@ def dispute_form(context: Context) -> DisputeForm:
             )
             marked = picker("dispute-their-release", "Their marked model", "The copy that they say carries their mark")
             stamp = gr.File(
-                label="Their commitment and its time-stamp (optional): .json, .tsq, .tsr",
+                label="Their commitment and its timestamp (optional): .json, .tsq, .tsr",
                 file_count="multiple",
                 elem_id="dispute-stamp",
                 elem_classes="drop",

@@ -66,8 +66,8 @@ def said_of(s: ExploreSettings) -> str:
     p = s.parameters
     l, rho, beta = p.positions, p.required_positions, p.rank_threshold
     text = Markup(
-        "If each position survives an attack with a probability of {:.4g} %, at least {} of {} positions count in {} "
-        "of cases. The odds that a key that was never inserted reaches that number are {}"
+        "If each position survives an attack with a probability of {:.4g}%, at least {} of {} positions count in {} "
+        "of cases. The probability that a key that was never inserted reaches that number is {}"
     ).format(
         100 * s.survival,
         number(rho),
@@ -77,7 +77,7 @@ def said_of(s: ExploreSettings) -> str:
     )
     if s.recipients > 1:
         any_of = log10_wrong_user(l, rho, beta, s.recipients)
-        text += Markup("; the odds that any of {} such keys reaches it are {}").format(
+        text += Markup("; the probability that any of {} such keys reaches it is {}").format(
             number(s.recipients), power_html(any_of)
         )
     # The answer to the inverse question, on the same page, has odds just below the accepted risk.
@@ -87,7 +87,7 @@ def said_of(s: ExploreSettings) -> str:
 
 def percents(share: float) -> str:
     """A success probability as a percentage that is never rounded to certainty."""
-    return "more than 99.999 %" if share > 0.99999 else f"{100 * share:.3f} %"
+    return "more than 99.999%" if share > 0.99999 else f"{100 * share:.3f}%"
 
 
 def answer(s: ExploreSettings) -> tuple[str, Plan | None]:

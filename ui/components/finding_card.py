@@ -64,8 +64,8 @@ def _figures_of_tracing(found: schema.Tracing) -> tuple[Figure, Figure]:
         ),
         Figure(
             power_html(found["log10_risk"] or 0.0),
-            "Odds of a false accusation",
-            "Chance of naming any recipient whose copy was not used, corrected for all keys tried",
+            "Probability of a false accusation",
+            "Probability of naming any recipient whose copy was not used, corrected for all keys tried",
         ),
     )
 
@@ -83,8 +83,8 @@ def _figures_of_text(found: schema.Tracing, heard: schema.Answers) -> tuple[Figu
         Figure(
             number(heard["tokens"]),
             "Generated tokens",
-            "z grows with the number of tokens, and faster if log-probabilities are available. With too few tokens, no "
-            "one is ruled out",
+            "z grows with the number of tokens, and it grows faster if log-probabilities are available. With too few "
+            "tokens, no one is ruled out",
         ),
     )
 
@@ -151,11 +151,11 @@ def _why(document: schema.Report, *, told: bool) -> list[str]:
     paper, keys = document["paper"], document["odds"]["keys"]
     if paper is not None:
         rule = "is met" if paper["rule_met"] else "is not met"
-        odds = f" Among {number(keys)} keys, the odds" if keys > 1 else " The odds"
+        odds = f" Among {number(keys)} keys, the probability" if keys > 1 else " The probability"
         lines.append(
             Markup(
                 "With the published method alone (sum, the suspect’s A), {} of {} positions count, and its rule {}.{} "
-                "of a false accusation are {} (equation 3)."
+                "of a false accusation is {} (equation 3)."
             ).format(paper["count"], paper["present"], rule, odds, power_html(document["odds"]["log10_wrong_user"]))
         )
     lines += [_supporting(each) for each in document.get("supporting", [])]
@@ -191,8 +191,8 @@ def _weight(document: schema.Report) -> list[str]:
         found = rates["decoys"]
         lines.append(
             Markup(
-                "{} wrong keys were tried on the same suspect. The lowest odds among them are {}; the key of “{}” has "
-                "odds of {}."
+                "{} wrong keys were tried on the same suspect. The lowest probability among them is {}; that of the "
+                "key of “{}” is {}."
             ).format(
                 number(found["number"]),
                 power_html(found["smallest_log10_risk"]),
@@ -208,7 +208,7 @@ def _weight(document: schema.Report) -> list[str]:
 def _supporting(reading: schema.Supporting) -> str:
     return Markup(
         "In a supporting reading ({}, the {}’s A, seed {}), {} of {} positions count ({:.0f} expected by chance); the "
-        "odds are {}. This reading is not enough for an accusation."
+        "probability is {}. This reading is not enough for an accusation."
     ).format(
         *(reading[name] for name in ("statistic", "invariant", "seed", "count", "present", "expected_by_chance")),
         power_html(reading["log10_risk"]),

@@ -47,7 +47,7 @@ FOR_OUTSIDERS = (
 )
 IN_FULL = (
     "Lists the marked rows. Anyone who has this archive can remove the mark from other copies of this release. Keep it "
-    "on file, or give it only to an expert who will keep it confidential."
+    "on file, and share it only with an expert who will keep it confidential."
 )
 AGAIN = "Investigate again, or open the run in its case"
 # The figures that are redrawn for another key. Decoys are read only for the report's key.

@@ -36,7 +36,7 @@ TERMS = (
     Term(
         "Rank",
         "",
-        "The share of random orders of a row’s numbers that fit the key’s equations at least as well as the row "
+        "The share of random orders of a row’s numbers that fit the key’s equations at least as closely as the row "
         "itself. A rank of 0.001 means that one order in a thousand does. A marked row has a low rank; any other row "
         "has a rank anywhere between 0 and 1.",
     ),
@@ -65,7 +65,7 @@ TERMS = (
         "all ranks together instead of that rule.",
     ),
     Term(
-        "Odds",
+        "Probability by chance",
         "p",
         "How often a model without the mark would look the same by chance. This is not the probability that someone is "
         "innocent.",
@@ -90,7 +90,7 @@ TERMS = (
     Term(
         "Commitment",
         "",
-        "A key’s public fingerprint. A time-stamp on it shows that the key existed before a suspect did, without "
+        "A key’s public fingerprint. A timestamp on it shows that the key existed before a suspect did, without "
         "revealing the key.",
     ),
 )

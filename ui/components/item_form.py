@@ -17,7 +17,7 @@ from ui.services.request import ItemRequest
 
 DATE_LENGTH = 10
 SEEN = "When did it first appear? (optional)"
-SEEN_HELP = "For example, 2024-01-28. What matters is whether the key was time-stamped before this date"
+SEEN_HELP = "For example, 2024-01-28. What matters is whether the key was timestamped before this date"
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +72,7 @@ def item_form(context: Context) -> ItemForm:
     with gr.Row():
         name = gr.Textbox(
             label="Name in the case (optional)",
-            info="If left empty, the file name is used; for recorded answers, the model’s name",
+            info="If you leave this empty, the file name is used or, for recorded answers, the model’s name",
             max_length=200,
             elem_id="item-name",
         )

@@ -37,7 +37,7 @@ QUICK_TRIALS: tuple[tuple[str, float | str], ...] = (
     ("serve", "float32"),
 )
 _ABOUT_ONCE = {
-    True: "For each of these attacks, the logits must confirm that the model still computes the same function",
+    True: "For these attacks, the logits are compared to verify that the model still computes the same function",
     False: "One strength each",
 }
 
@@ -224,7 +224,7 @@ def obstacles_of(original: Path, release: Path, parameters: Parameters, recipien
         except (IrwmError, OSError) as error:
             reason = str(error)
         except (KeyError, ValueError, TypeError) as error:  # a config that does not fit its model type
-            reason = f"The model’s config.json cannot be interpreted: {type(error).__name__} {error}"
+            reason = f"The model’s config.json cannot be parsed: {type(error).__name__} {error}"
         if reason is None and len(single) == len(attack.strengths) and len(set(single.values())) == 1:
             reason = next(iter(single.values()))
         found |= single if reason is None else {attack.name: reason}

@@ -65,7 +65,7 @@ def _mark(mark: schema.LabMark, *, several: bool) -> Markup:
     ways = each('<th scope="col" class="number">{}</th>', ((head,) for head, _ in WAY_WORDS.values()))
     heads = Markup(
         '<tr><th scope="col" rowspan="2">Attack</th><th scope="col" rowspan="2">Mark</th>'
-        '<th scope="colgroup" colspan="{}" class="over">Positions that count, of those present (by chance: {:g} %)</th>'
+        '<th scope="colgroup" colspan="{}" class="over">Positions that count, of those present (by chance: {:g}%)</th>'
         '<th scope="col" rowspan="2" class="number">Probability by chance (p)</th>{}'
         '<th scope="col" rowspan="2">Perplexity</th><th scope="col" rowspan="2">Same token (KL)</th></tr><tr>{}</tr>'
     ).format(len(WAY_WORDS), 100 * beta, Markup('<th scope="col" rowspan="2">Recipient</th>') if noise else "", ways)

@@ -60,7 +60,7 @@ class LabView:
             mode = gr.Radio([], label="Figures for", visible=False, elem_id="lab-mode")
             trials = gr.Plot(show_label=False, elem_id="lab-trials")
             with gr.Row(visible=False, elem_id="lab-curve-choice") as about_curve:
-                attack = gr.Dropdown([], label="One attack at all its strengths", elem_id="lab-curve-of", min_width=280)
+                attack = gr.Dropdown([], label="One attack at every strength", elem_id="lab-curve-of", min_width=280)
                 self.ways = gr.CheckboxGroup(
                     [(WAY_WORDS[way][0], name) for name, way in _WAYS.items()],
                     value=_USUAL,

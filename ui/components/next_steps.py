@@ -1,4 +1,4 @@
-"""Next steps for a release that was just written: examine it, time-stamp its key, keep the receipt, protect another.
+"""Next steps for a release that was just written: examine it, timestamp its key, keep the receipt, protect another.
 
 The reminder below offers a backup (`ui.components.backup_reminder`) until one contains the key.
 """
@@ -18,7 +18,7 @@ from ui.services.results import Released, ReleasedMany
 
 # Opens another page of this document, like a click on its tab.
 OPEN_PAGE = "() => document.getElementById('page-{}-button')?.click()"
-# The part of the page Vault for time-stamps is folded, and far down the page.
+# The part of the page Vault for timestamps is folded, and far down the page.
 OPEN_STAMPS = """
 () => {
   document.getElementById('page-vault-button')?.click();
@@ -75,7 +75,7 @@ def next_steps() -> NextSteps:
         gr.Markdown("### Next steps")
         with gr.Row():
             investigate = gr.Button("Investigate the release", elem_id="next-investigate", scale=0, min_width=210)
-            stamp = gr.Button("Time-stamp the key", elem_id="next-stamp", scale=0, min_width=200)
+            stamp = gr.Button("Timestamp the key", elem_id="next-stamp", scale=0, min_width=200)
             download = gr.DownloadButton("Download the receipt", elem_id="next-download", scale=0, min_width=210)
             another = gr.Button("Protect another model", elem_id="protect-another", scale=0, min_width=200)
     done = gr.State(None)

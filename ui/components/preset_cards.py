@@ -76,7 +76,7 @@ def change_text(params: Parameters, hidden_size: int) -> str:
 
 def percents(params: Parameters, hidden_size: int) -> str:
     """α·√(m/d), the share of a row's length that its fingerprint has."""
-    return f"{100 * params.spread * math.sqrt(params.noise_coordinates / hidden_size):.1f} %"
+    return f"{100 * params.spread * math.sqrt(params.noise_coordinates / hidden_size):.1f}%"
 
 
 def preset_cards() -> gr.Radio:

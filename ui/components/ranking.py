@@ -24,7 +24,7 @@ COLUMNS = (
     ("Recipient", ""),
     (_unseen("Named"), ""),
     ("z", "number"),
-    ("Odds, corrected for all keys", "number"),
+    ("Probability, corrected for all keys", "number"),
     ("Weight", "number"),
     ("Published count", "number"),
     ("Rank rule", ""),
@@ -71,8 +71,8 @@ def _risk(found: schema.Tracing, accuses: bool) -> str:
     if not accuses:
         return f"{tracing_words.points_to(found['named']).capitalize()}."
     return (
-        f"A recipient is named if z is at least {needed}. With this threshold, the odds of naming anyone whose copy "
-        "was not used are at most one in a million across all keys."
+        f"A recipient is named if z is at least {needed}. With this threshold, the chance of naming anyone whose copy "
+        "was not used is at most one in a million across all keys."
     )
 
 

@@ -77,7 +77,7 @@ def changed_text(receipt: Changes, vocabulary: int) -> str:
     if values is not None:
         text = f"{number(values)} numbers in {in_rows}"
     else:
-        text = in_rows if share is None else f"{in_rows}, usually by about {100 * share:.0f} % of their length"
+        text = in_rows if share is None else f"{in_rows}, usually by about {100 * share:.0f}% of their length"
     together = " (the same rows in each tensor)" if len(names) > 1 else ""
     if receipt.get("changed_head_rows"):
         head = printable(receipt["head_tensor"] or "")
@@ -101,11 +101,11 @@ def cost_text(certificate: CertificateJson) -> str:
     if not math.isfinite(after):
         found = "the release's outputs are not finite numbers"
     else:
-        found = f"perplexity {before:.2f} before, {after:.2f} after ({100 * change:+.2f} %"
-        found += f" ± {200 * error:.2f} %)" if error is not None else ")"
+        found = f"perplexity {before:.2f} before, {after:.2f} after ({100 * change:+.2f}%"
+        found += f" ± {200 * error:.2f}%)" if error is not None else ")"
         if error is not None and abs(change) <= 2 * error:
             found += ", a difference that may be due to chance on this text"
-    agreement = f"the same most likely token at {100 * u['top1']:.1f} % of {number(u['compared'])} places in the text"
+    agreement = f"the same most likely token at {100 * u['top1']:.1f}% of {number(u['compared'])} places in the text"
     divergence = f"KL divergence {u['kl']:.2g} nats per token" if u["kl"] != "infinity" else "infinite KL divergence"
     return f"{found}; {agreement}; {divergence}; measured on {text}"
 

@@ -33,7 +33,7 @@ def setting_of(problem: str) -> str:
     found = _OUT_OF_RANGE.fullmatch(problem)
     if found and found["name"] in LABELS:
         return found["name"]
-    return "noise_coordinates" if problem == "noise needs the secret bases" else ""
+    return "noise_coordinates" if problem == "noise coordinates require secret coordinates" else ""
 
 
 def in_words(parts: Mapping[str, str]) -> dict[str, str]:

@@ -249,11 +249,11 @@ def odds_sentence(params: Parameters, keys: int = 1) -> Markup:
     l, rho, beta = params.positions, params.required_positions, params.rank_threshold
     hit = 100 * success_probability(l, rho, USUAL_SHARE)
     text = Markup(
-        "If each position survives an attack with a probability of {} %, the mark meets the paper's rule (at least {} "
-        "of {} positions count) in {:.2f} % of cases. A key that was never inserted meets it with odds of {}"
+        "If each position survives an attack with a probability of {}%, the mark meets the paper's rule (at least {} "
+        "of {} positions count) in {:.2f}% of cases. A key that was never inserted meets it with a probability of {}"
     ).format(round(100 * USUAL_SHARE), rho, l, hit, power_html(log10_random_user(l, rho, beta)))
     if keys > 1:
-        text += Markup("; the odds that any of this model’s {} keys meets it by chance are {}").format(
+        text += Markup("; the probability that any of this model’s {} keys meets it by chance is {}").format(
             number(keys), power_html(log10_wrong_user(l, rho, beta, keys))
         )
     why = why_capped(text)
@@ -284,7 +284,7 @@ def consequences(params: Parameters, hidden_size: int | None, copies: int) -> li
         cost = 100 * math.sqrt(2 * m / hidden_size)
         hides = abs(m - t) <= max(1, t // 5) and params.scale == AUTO_SCALE
         notes.append(
-            f"Noise: every row of the embedding changes by about {cost:.0f} % of its length (√(2·{m}/{hidden_size})). "
+            f"Noise: every row of the embedding changes by about {cost:.0f}% of its length (√(2·{m}/{hidden_size})). "
             "Measure the cost to your model before you distribute the copies. "
             + (
                 "Marked rows and all other rows change in the same way, so two recipients who compare their copies "
@@ -347,8 +347,8 @@ def survival_sentence(params: Parameters, keys: int = 1) -> str:
     return (
         f"Damage: after white noise of up to {noise:.1f} σ on the embedding, the mark alone is still found in 99 of "
         "100 cases. Here, σ is the standard deviation of a row’s numbers. For comparison, rounding to 4 bits amounts "
-        "to noise of about 0.1 σ, setting the smallest half of the numbers to zero to about 0.3 σ, and setting the "
-        "smallest nine tenths to zero to about 0.7 σ. A mark with more positions survives more damage, but each "
+        "to noise of about 0.1 σ, zeroing the smallest half of the numbers to about 0.3 σ, and zeroing the "
+        "smallest nine tenths to about 0.7 σ. A mark with more positions survives more damage, but each "
         "additional position changes one more row."
     )
 

@@ -47,7 +47,7 @@ def receive(files: Sequence[str], home: Path) -> Path:
     sources = uploaded(files)
     names = [printable(source.name) for source in sources]
     if len(set(names)) != len(names):
-        raise UploadRefusedError("two of the files have the same name", found=", ".join(sorted(names)[:5]))
+        raise UploadRefusedError("two files have the same name", found=", ".join(sorted(names)[:5]))
     target = home / RECEIVED / secrets.token_hex(8)
     target.mkdir(parents=True, mode=0o700)
     if len(names) > 1:

@@ -19,7 +19,7 @@ HOLDS, FAILS, NOT_CHECKED = "Passed", "Failed", "Not checked"
 _TITLES = {
     "page": "Page (HTML)",
     "pdf": "PDF",
-    "document": "Numbers file (JSON)",
+    "document": "JSON file",
     "custody": "State of the audit log",
     "log": "Audit log",
     "choices": "Seed and number of keys",

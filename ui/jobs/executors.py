@@ -59,7 +59,7 @@ def executor_for(work: int, scheduler: str, cancelled: Callable[[], bool]) -> It
                 raise CancelledError("stopped on request") from None
             raise IrwmError(
                 "a process that was scoring recipients ended without a result",
-                advice="The usual cause is a lack of memory: close other programs, then start the task again",
+                advice="The usual cause is too little memory. Close other programs, then start the task again",
             ) from error
         finally:
             # No waiting: after Stop the task must end at once, and running workers end with its process group.

@@ -55,7 +55,7 @@ class JobRunningError(IrwmError):
     def __init__(self, job: Job) -> None:
         self.job = job
         super().__init__(
-            f"this is already running: {job.title}",
+            f"already running: {job.title}",
             found=f"job {job.id}, started {job.started or job.created}",
             advice="wait until it has finished, or stop it first",
         )
@@ -252,7 +252,7 @@ def _sudden_end(code: int) -> dict[str, str]:
     how = f"signal {name}" if name else f"exit status {code}"
     advice = "see the log, then start the task again"
     if name == "SIGKILL":
-        advice = "the usual cause is a lack of memory: close other programs, then start the task again"
+        advice = "the usual cause is too little memory. Close other programs, then start the task again"
     advice += "; finished files were kept, and partial output was removed"
     return {
         "problem": "the process that was running this job ended without a result",

@@ -33,8 +33,8 @@ from ui.settings import DEMO
 
 INTRO = """
 # Explore
-See how strong a mark is with your settings and what it costs, before any file is written. The figures are redrawn at
-once whenever you change a control.
+Before any file is written, see how strong a mark with your settings is and what it costs. The figures are redrawn
+whenever you change a control.
 """
 WANTED = """
 ## Which settings meet both requirements?
@@ -143,7 +143,7 @@ class Layout:
                     p.required_positions, "Required positions (ρ)", "Number of positions that must count", "rho"
                 )
                 threshold = _slider(
-                    0.01, 0.5, p.rank_threshold, "Rank threshold (β)", "Chance that an unmarked row counts", "beta"
+                    0.01, 0.5, p.rank_threshold, "Rank threshold (β)", "Probability that an unmarked row counts", "beta"
                 )
                 survival = _slider(
                     0.01, 0.99, usual.survival, "Survival (p)", "Share of positions that count after an attack", "p"
@@ -165,10 +165,13 @@ class Layout:
         with gr.Row():
             with gr.Column(scale=3, min_width=280):
                 risk = _text(
-                    f"{usual.risk:g}", "Accepted risk", "Chance that any key leads to a false accusation", "risk"
+                    f"{usual.risk:g}", "Accepted risk", "Probability that any key leads to a false accusation", "risk"
                 )
                 success = _text(
-                    f"{usual.success!r}", "Required success", "Chance that a mark is found after the attack", "success"
+                    f"{usual.success!r}",
+                    "Required success",
+                    "Probability that a mark is found after the attack",
+                    "success",
                 )
                 gr.Markdown("Survival (p), rank threshold (β) and recipients are as set above.", elem_classes="caption")
                 self.take = gr.Button("Use the smallest mark", elem_id="explore-take")
@@ -250,7 +253,7 @@ class Layout:
         self.permutations = gr.State(usual.parameters.permutations)
         self.text = gr.Textbox(
             label="All settings as JSON",
-            info="Send a copy to a colleague, or paste a colleague’s settings and load them",
+            info="Send the settings to a colleague, or paste a colleague’s settings and load them",
             value=usual.to_json(),
             lines=6,
             max_lines=12,

@@ -37,7 +37,7 @@ from ui.settings import DEMO
 
 INTRO = """
 # Lab
-Attack your own model before someone else does, and see which one fails first: the mark or the model.
+Attack your own model before someone else does, and see which fails first: the mark or the model.
 """
 REHEARSE, RELEASE = "rehearse", "release"
 TRIAL_MARK = (
@@ -96,7 +96,7 @@ class Layout:
                     [(words, name) for name, words in MODES.items()],
                     value=[SINGLE, MANY],
                     label="Trial marks",
-                    info="These are attacked one after the other",
+                    info="The selected trial marks are attacked one after the other",
                     elem_id="lab-modes",
                 )
                 gr.Markdown(TRIAL_MARK, elem_classes="caption")
@@ -126,7 +126,7 @@ class Layout:
             )
             settings = gr.Textbox(
                 label="Settings from Explore as JSON (optional)",
-                info="They replace the settings for one owner, or those for many recipients if they specify "
+                info="These settings replace those for one owner, or those for many recipients if they specify "
                 "more than one",
                 lines=1,
                 max_lines=6,

@@ -82,7 +82,7 @@ def choices(given: frozenset[str]) -> tuple[list[gr.Component], dict[str, gr.HTM
     language = gr.Radio(
         [(name, code) for code, name in LANGUAGES.items()],
         label="Language",
-        info="For the pages and new reports. A report’s numbers file is always in English",
+        info="Used for the app’s pages and new reports. A report’s JSON file is always in English",
         elem_id="set-language",
     )
     idle = gr.Number(
@@ -212,7 +212,7 @@ class Handlers:
             with vault.logged("settings changed", chosen.to_dict()):
                 context.prefer(chosen)
         context.device = label
-        said = notices.note_html("Saved. The settings apply from now on, even after a restart.", good=True)
+        said = notices.note_html("Saved. The settings apply now and after a restart.", good=True)
         return said, *self.state(), chosen.theme, chosen.language, header_html(context)
 
 
@@ -257,7 +257,7 @@ def named_roots(typed: str, known: Sequence[str]) -> tuple[str, ...]:
             )
         if not usable:
             raise PreferencesError(
-                "this line is not the path of a folder",
+                "this line is not a folder path",
                 file=line,
                 expected="the full path of an existing folder",
                 advice="correct the line, or remove it",
@@ -287,7 +287,7 @@ def backup_folder(typed: str, known: str, home: Path) -> str:
         usable = inside = False
     if not usable or inside:
         raise PreferencesError(
-            "this folder is inside the vault’s folder" if inside else "this is not the path of a folder",
+            "this folder is inside the vault’s folder" if inside else "this is not a folder path",
             file=line,
             expected="the full path of an existing folder outside the vault’s folder, on another disk if possible",
             advice="choose another folder, or leave the field empty",

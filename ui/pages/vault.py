@@ -85,7 +85,7 @@ class Layout:
         self.key_note = label_box(context, tables.KEYS, "key")
         self.releases = PagedTable("vault", RELEASES, "release", "Recipient, owner, folder or note", NO_RELEASES)
         self.release_note = label_box(context, tables.RELEASES, "release", release_html)
-        with gr.Accordion("A key’s public commitment and time-stamp", open=False, elem_id="commitments"):
+        with gr.Accordion("A key’s public commitment and timestamp", open=False, elem_id="commitments"):
             self.chosen = commitment_box(context, self.keys.words)
             with gr.Accordion("Open this key for a verifier", open=False, elem_id="open-key-part"):
                 open_key_box(context, self.chosen)

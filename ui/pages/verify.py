@@ -70,7 +70,7 @@ class Layout:
             self.upload = _report_files("report-files")
         self.identity = _identity_field("verify-identity")
         misread = gr.HTML(visible=False, elem_id="verify-identity-notice")
-        with gr.Accordion("Time-stamping authorities that you trust", open=False, elem_id="verify-authorities"):
+        with gr.Accordion("Timestamping authorities that you trust", open=False, elem_id="verify-authorities"):
             self.roots = _roots_field("verify-roots")
             unrooted = gr.HTML(visible=False, elem_id="verify-roots-notice")
         with gr.Accordion("Recompute the numbers", open=False, elem_id="verify-models"):
@@ -270,7 +270,7 @@ def look_at(files: Sequence[str] | None, path: Path | None, identity: str, roots
     Args:
         files: the uploaded files; put into one folder under their own names while they are checked.
         path: one of the report's files, if no file was uploaded.
-        roots: root certificates of time-stamping authorities, PEM.
+        roots: root certificates of timestamping authorities, PEM.
     """
     try:
         trusted = roots.encode("ascii") or None
@@ -348,7 +348,7 @@ def _report_files(elem_id: str) -> gr.File:
 
 def _roots_field(elem_id: str) -> gr.File:
     return gr.File(
-        label="Root certificates of time-stamping authorities that you trust (optional): .pem, .cer or .crt",
+        label="Root certificates of timestamping authorities that you trust (optional): .pem, .cer or .crt",
         file_count="multiple",
         elem_id=elem_id,
         elem_classes="drop",

@@ -221,7 +221,7 @@ class Sender:
     def _content(self, response: httpx.Response, until: float) -> bytes | None:
         """The bytes of an answer; None if they arrive for longer than a request may take."""
         if response.headers.get("Content-Encoding", "identity") != "identity":
-            raise ServerError("the server compresses its responses although it was asked not to")
+            raise ServerError("the server compresses its responses although the request asked it not to")
         found = bytearray()
         for piece in response.iter_raw():  # unbuffered: with larger pieces, a byte a second would never fill one
             found += piece

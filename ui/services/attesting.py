@@ -38,7 +38,7 @@ class _IdentityKey(Ed25519PrivateKey):
     def sign(self, data: Any) -> bytes:
         signature = self._vault.sign_envelope(bytes(data))
         if signature.public_key != self._public:
-            raise SignatureError("the vault's identity was replaced meanwhile", advice="Start the command again")
+            raise SignatureError("the vault's identity was replaced in the meantime", advice="Start the command again")
         return bytes.fromhex(signature.signature)
 
     def private_bytes(self, encoding: Any, format: Any, encryption_algorithm: Any) -> NoReturn:

@@ -115,7 +115,7 @@ def _obstacle(model: Checkpoint, wanted: str, device: str) -> str:
     free = _free_bytes()
     # float32 of a file that may be 16-bit; one model is open at a time.
     if device == "cpu" and free is not None and 2.5 * size > free:
-        return "running the model would need more memory than is free on this machine"
+        return "running the model would need more memory than this machine has available"
     return ""
 
 

@@ -38,7 +38,7 @@ def run(request: DisputeRequest, vault: Vault, work: Work) -> Reported:
 
     Raises:
         DisputeError: their commitment is of another key.
-        IrwmError: a model, a key or a time-stamp cannot be read.
+        IrwmError: a model, a key or a timestamp cannot be read.
     """
     device = device_of(request.device)
     work.progress(0, 0, "Reading keys and models")
@@ -78,7 +78,7 @@ def run(request: DisputeRequest, vault: Vault, work: Work) -> Reported:
 
 
 def _ours(vault: Vault, shown: OurClaim) -> tuple[Claim, schema.TimeStamp | None]:
-    """Our claim, and its time-stamp."""
+    """Our claim, and its timestamp."""
     key = irwm.Key.from_bytes(vault.key_bytes(shown.key))
     stamp = earliest_timestamp(vault, shown.key)
     claim = Claim(
@@ -92,14 +92,14 @@ def _ours(vault: Vault, shown: OurClaim) -> tuple[Claim, schema.TimeStamp | None
 
 
 def _theirs(shown: TheirClaim, roots: str) -> tuple[Claim, schema.TimeStamp | None]:
-    """The other claim, and its time-stamp, proven by our roots alone."""
+    """The other claim, and its timestamp, proven by our roots alone."""
     key = opened_key(path_from(shown.key_file))
     committed, given = None, None
     if shown.stamp:
         files = StampFiles.of(sorted(path_from(shown.stamp).iterdir()))
         if files.commitment is None:
             raise DisputeError(
-                "their commitment is missing", advice="Add the time-stamped .json file next to the response"
+                "their commitment is missing", advice="Add the timestamped .json file next to the response"
             )
         commitment = Commitment.from_bytes(files.commitment)
         if not commitment.opens(key):

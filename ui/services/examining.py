@@ -189,7 +189,7 @@ class Examined:
 
         Args:
             hashed: False omits the items' hashes, for findings that are shown before the report.
-            stamp_of: maps a key's id in the vault to the time-stamp of its commitment; None if not looked up.
+            stamp_of: maps a key's id in the vault to the timestamp of its commitment; None if not looked up.
             seen_of: maps the suspect's weight files and their SHA-256 to the time since when it is known to exist, ISO
                 8601 with its zone, or "" if not known. None if not looked up.
         """
@@ -439,7 +439,7 @@ def decoy_test(tracing: Tracing) -> SelfTest:
 
 
 def time_stamp(stamp: TimestampRecord | None) -> schema.TimeStamp | None:
-    """The section of a document about a time-stamp, read again from its files; None if there is none."""
+    """The section of a document about a timestamp, read again from its files; None if there is none."""
     if stamp is None:
         return None
     return StampedCommitment(stamp.commitment_document, stamp.request, stamp.response).section()

@@ -212,7 +212,7 @@ def logged_in() -> str:
 def earliest_timestamp(vault: Vault, key_id: str) -> TimestampRecord | None:
     """The earliest time at which an authority with a checked root dated this key's commitment.
 
-    Other time-stamps do not count: anyone can run their own authority and set its clock back.
+    Other timestamps do not count: anyone can run their own authority and set its clock back.
     """
     trusted = [stamp for stamp in vault.timestamps(key_id) if stamp.trusted]
     return min(trusted, key=lambda stamp: stamp.time_utc, default=None)

@@ -89,7 +89,7 @@ def finished(
 
 def _occupied(folder: Path, found: str) -> OutputExistsError:
     return OutputExistsError(
-        "The folder for this copy contains something else",
+        "The folder for this copy contains other files",
         file=folder,
         expected="no folder, or this recipient's finished copy",
         found=found,

@@ -363,7 +363,7 @@ class _Batch:
         signature = self.copies.signature_of(release)
         if not self.request.many:
             self.copies.work.log(
-                f"{Path(release.path).name} is already finished and filed; returning its receipt again"
+                f"{Path(release.path).name} was already finished and filed; returning its receipt again"
             )
             self.receipts.example = release.receipt
             self.only = {**release.receipt, "signature": signature, "key_id": release.key_id, "utility": None}

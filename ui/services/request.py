@@ -238,7 +238,7 @@ class TheirClaim:
     Attributes:
         name: theirs.
         original, release, key_file: paths.
-        stamp: a folder with their commitment and its time-stamp; "" for none.
+        stamp: a folder with their commitment and its timestamp; "" for none.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""The files of time-stamps from an authority: distinguished by their endings and read together.
+"""The files of timestamps from an authority: distinguished by their endings and read together.
 
 Each commitment has its own request and response: a report carries both, and `irwm verify` and `openssl ts` check them
 without this program. One response over a list of commitments would need a new format, with a proof for each key.
@@ -30,7 +30,7 @@ MOST_BYTES = 4 << 20
 
 
 class StampFilesError(IrwmError):
-    """The given files are not those of one time-stamp."""
+    """The given files are not those of one timestamp."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,7 @@ class StampFiles:
             part = _part(file)
             if part in parts and part != ROOTS:
                 raise StampFilesError(
-                    f"two {part} files were provided", advice="Provide the files of a single time-stamp"
+                    f"more than one file was provided for {part}", advice="Provide the files of a single timestamp"
                 )
             parts[part] = parts.get(part, b"") + _content(file) + (b"\n" if part == ROOTS else b"")
         return cls(*(parts.get(part) for part in ENDINGS))
@@ -88,10 +88,10 @@ class StampFiles:
 
 @dataclass(frozen=True, slots=True)
 class ManyStampFiles:
-    """The given files of many time-stamps.
+    """The given files of many timestamps.
 
     Attributes:
-        stamps: the files of each time-stamp, with the name of its response; several responses can have one name.
+        stamps: the files of each timestamp, with the name of its response; several responses can have one name.
         refused: the files that cannot be used, by name, each with the reason.
         strays: how many requests and commitments belong to none of the responses.
     """
@@ -102,13 +102,13 @@ class ManyStampFiles:
 
     @classmethod
     def of(cls, files: Iterable[Path]) -> ManyStampFiles:
-        """The parts of each time-stamp among these files; all of them get all root certificates.
+        """The parts of each timestamp among these files; all of them get all root certificates.
 
         A request or a commitment belongs to the responses that date the same digest, under any name.
 
         Raises:
             StampFilesError: there is no response, or a file of root certificates cannot be used. Without it, the
-                time-stamps would be filed as unchecked.
+                timestamps would be filed as unchecked.
         """
         parts: dict[str, list[tuple[Path, bytes]]] = {part: [] for part in ENDINGS}
         refused: list[tuple[str, IrwmError]] = []
@@ -149,14 +149,14 @@ def _part(file: Path) -> str:
         return ROOTS
     if ending not in ENDINGS:
         expected = ", ".join(f"{end} ({what})" for end, what in ENDINGS.items())
-        raise StampFilesError("this file is not part of a time-stamp", file=file.name, expected=expected)
+        raise StampFilesError("this file is not part of a timestamp", file=file.name, expected=expected)
     return ending
 
 
 def _content(file: Path) -> bytes:
     try:
         if file.stat().st_size > MOST_BYTES:
-            raise StampFilesError("this file is too large to be part of a time-stamp", file=file.name)
+            raise StampFilesError("this file is too large to be part of a timestamp", file=file.name)
         return file.read_bytes()
     except OSError as error:
         raise StampFilesError("this file cannot be read", file=file.name, found=error.strerror) from error
@@ -168,7 +168,7 @@ def _certificates(file: Path) -> bytes:
         return root_certificates(_content(file))
     except IrwmError as error:
         raise StampFilesError(
-            "this root-certificate file cannot be used, so no time-stamp was filed",
+            "this root-certificate file cannot be used, so no timestamp was filed",
             file=file.name,
             expected="one or more PEM certificates, or one DER certificate",
             found=error.found or error.problem,
@@ -182,7 +182,7 @@ def _asks(request: bytes, digest: str) -> bool:
 
 
 def _without_response() -> StampFilesError:
-    return StampFilesError("the time-stamp response is missing", expected=f"a file whose name ends in {RESPONSE}")
+    return StampFilesError("the timestamp response is missing", expected=f"a file whose name ends in {RESPONSE}")
 
 
 def commitments(
@@ -206,7 +206,7 @@ def commitments(
 
 @dataclass(frozen=True, slots=True)
 class Requests:
-    """Time-stamp requests of many keys.
+    """Timestamp requests of many keys.
 
     Attributes:
         archive: a ZIP with the commitment and the request of each key.
@@ -222,7 +222,7 @@ class Requests:
 def requests_of(vault: Vault, text: str = "") -> Requests:
     """The requests of all keys that a search finds and that no authority has dated yet.
 
-    A damaged key may be one that the search would find, so each one without a time-stamp counts as left out.
+    A damaged key may be one that the search would find, so each one without a timestamp counts as left out.
     """
     dated = {stamp.key_id for stamp in vault.timestamps()}
     lost: list[RecordName] = []
@@ -247,7 +247,7 @@ def stem(commitment: Commitment) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Filed:
-    """A time-stamp in the vault.
+    """A timestamp in the vault.
 
     Attributes:
         name: of the response's file.
@@ -262,7 +262,7 @@ class Filed:
 
 @dataclass(frozen=True, slots=True)
 class Filing:
-    """What happened to files: the filed time-stamps, the refused files by name, and how many were passed over."""
+    """What happened to files: the filed timestamps, the refused files by name, and how many were passed over."""
 
     filed: tuple[Filed, ...]
     refused: tuple[tuple[str, IrwmError], ...]
@@ -270,7 +270,7 @@ class Filing:
 
 
 def file_stamps(vault: Vault, given: ManyStampFiles, first: Iterable[str] = ()) -> Filing:
-    """Files each time-stamp with the key whose commitment it dates.
+    """Files each timestamp with the key whose commitment it dates.
 
     The same bytes are filed only once with a key; and once more if only the roots given now lead to their authority.
 
@@ -309,13 +309,13 @@ def file_stamps(vault: Vault, given: ManyStampFiles, first: Iterable[str] = ()) 
 def _no_key(digest: str, damaged: int) -> StampFilesError:
     if damaged:
         return StampFilesError(
-            "this response does not date any readable key in this vault, which contains "
+            "this response is not a timestamp for any readable key in this vault, which contains "
             f"{counted(damaged, 'damaged key')}",
             found=f"SHA-256 {digest}",
             advice="Restore the latest backup, then provide the response again",
         )
     return StampFilesError(
-        "this response does not date any key in this vault",
+        "this response is not a timestamp for any key in this vault",
         found=f"SHA-256 {digest}",
         advice="Provide the response to a request from this vault",
     )

@@ -73,7 +73,11 @@ def autoround(
         raise ParameterError("unknown layout", expected=" or ".join(LAYOUTS), found=repr(layout))
     numbers = {"group_size": group_size, "iterations": iterations + 1, "samples": samples, "length": length}
     if wrong := [name for name, value in numbers.items() if value < 1]:
-        raise ParameterError("quantisation needs positive numbers", found=", ".join(wrong))
+        raise ParameterError(
+            "the group size, the number of samples and the length must be at least 1, and the number of "
+            "iterations at least 0",
+            found=", ".join(wrong),
+        )
     if (problem := autoround_obstacle(model_dir)) is not None:
         raise UnsupportedCheckpointError(problem, file=model_dir)
     request = {

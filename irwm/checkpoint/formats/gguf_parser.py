@@ -127,7 +127,7 @@ class _Header:
         try:
             return content.decode("utf-8")
         except UnicodeDecodeError as error:
-            raise _corrupt(f"The name of a {what} is not UTF-8 text", found=content[:40].hex(" ")) from error
+            raise _corrupt(f"The name of a {what} is not valid UTF-8", found=content[:40].hex(" ")) from error
 
     def value(self, name: str, kind: int) -> Any:
         """A setting's value; None for one that is not returned."""

@@ -95,7 +95,7 @@ def _header_length(path: Path, size: int, start: bytes) -> int:
             advice=DOWNLOAD_AGAIN,
         )
     if length > MAX_HEADER_BYTES:
-        problem = "The header claims to be implausibly large"
+        problem = "The header states an implausibly large size for itself"
         raise broken(
             path, None, problem, f"at most {MAX_HEADER_BYTES} bytes", f"{length} bytes in a file of {size} bytes"
         )

@@ -132,7 +132,7 @@ def _tensor(path: Path, item: Any, seen: FileState) -> Tensor:
         )
     if span < count:
         raise UnsupportedCheckpointError(
-            "Elements of the tensor share the same numbers in the file, as after a call to expand()",
+            "Elements of the tensor share storage in the file, as after a call to expand()",
             file=path,
             tensor=name,
             expected=f"{count} numbers",

@@ -112,7 +112,7 @@ def read_archive(archive: zipfile.ZipFile, file: IO[bytes]) -> Archive:
             raise UnsupportedCheckpointError(
                 "The archive's entries are compressed or encrypted, but torch.save writes neither",
                 expected="uncompressed, unencrypted entries",
-                found=f"{printable(name, 80)}, {entry.file_size} bytes packed into {entry.compress_size}",
+                found=f"{printable(name, 80)}, {entry.file_size} bytes compressed to {entry.compress_size}",
                 advice="If you trust the source of the file, load it with torch and save it again with torch.save",
             )
         if entry.compress_size != entry.file_size:

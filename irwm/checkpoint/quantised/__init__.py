@@ -224,14 +224,14 @@ class _Found:
         for weight, piece in self.unusual[:1]:
             more = f"; other such weights: {len(self.unusual) - 1}" if len(self.unusual) > 1 else ""
             yield (
-                f"The quantised weight {printable(weight, 80)} has a piece of unknown meaning, "
-                f"{printable(piece, 80)}{more}. Such weights are not read; an embedding is read without that piece."
+                f"The quantised weight {printable(weight, 80)} has a part whose meaning is unknown, "
+                f"{printable(piece, 80)}{more}. Such weights are not read; an embedding is read without that part."
             )
         for weight, error in list(self.refused.items())[:1]:
             count = len(self.refused)
             yield (
-                f"{_weights(count)} stored in pieces that contradict each other. Such weights are not read. The "
-                f"problem with {printable(weight, 80)}: {error.problem[0].lower()}{error.problem[1:]}."
+                f"{_weights(count)} stored in parts that contradict each other. Such weights are not read. Problem "
+                f"with {printable(weight, 80)}: {error.problem[0].lower()}{error.problem[1:]}."
             )
         if isinstance(settings.get("transform_config"), Mapping):
             yield (

@@ -39,7 +39,7 @@ MAX_STATE_BYTES = 4096
 BLOCKS = (32, 64, 128, 256, 512, 1024, 2048, 4096)
 STATE = "bitsandbytes__"
 # The note on a tensor that does not hold 4-bit codes although the text stored with it says so.
-NO_CODES = "plain numbers with a description that calls them 4-bit codes"
+NO_CODES = "plain numbers that are described as 4-bit codes"
 # QLoRA's appendix E: quantiles of the normal distribution with a 0, scaled to [-1, 1].
 NF4 = (
     *(-1.0, -0.6961928009986877, -0.5250730514526367, -0.39491748809814453),

@@ -55,7 +55,7 @@ def require(
     if matrix and (len(entry.shape) != 2 or min(entry.shape) < 1):
         raise contradiction(entry, f"{subject} do not form a matrix", "two dimensions", str(entry.shape))
     if shape is not None and entry.shape != shape:
-        raise contradiction(entry, f"{subject} do not match its other pieces", str(shape), str(entry.shape))
+        raise contradiction(entry, f"{subject} do not match its other parts", str(shape), str(entry.shape))
     return entry
 
 

@@ -77,7 +77,7 @@ def unread(weight: PackedTensor, piece: TensorEntry) -> PackedTensor:
 
 def _refused(name: str, piece: TensorEntry, values: Mapping[str, torch.Tensor]) -> torch.Tensor:
     raise UnsupportedCheckpointError(
-        "A piece of the quantised weight has an unknown meaning, and the weight cannot be read without that piece",
+        "The meaning of one part of the quantised weight is unknown, and the weight cannot be read without that part",
         file=piece.file,
         tensor=name,
         found=printable(piece.name, 120),

@@ -266,6 +266,4 @@ def _page(address: Address, page: Any) -> Iterator[tuple[str, int, str, str]]:
                 sha256 = str(large.get("oid", ""))
                 yield str(each["path"]), int(large.get("size", each["size"])), sha256 or str(each["oid"]), sha256
     except (TypeError, KeyError, ValueError, AttributeError, OverflowError) as error:
-        raise RemoteError(
-            "The hub's list of files cannot be interpreted", file=address.text, found=str(error)
-        ) from error
+        raise RemoteError("The hub's list of files cannot be parsed", file=address.text, found=str(error)) from error

@@ -242,7 +242,7 @@ def _asked_wait(answer: httpx2.Response, what: str) -> float:
             "The server is limiting the rate of requests",
             file=what,
             found=f"a wait of {seconds:.0f} seconds is required",
-            advice="Try again after this wait; the data read so far is kept",
+            advice="Wait that long, then try again; the data read so far has been kept",
         )
     return seconds
 

@@ -24,7 +24,7 @@ def decoy_risks(h: DecoyHistogram, *, dark: bool = False) -> go.Figure:
         dark=dark,
     )
     fig.update_xaxes(
-        title_text="Corrected chance without the mark (log scale; smaller to the left)",
+        title_text="Corrected probability without the mark (log scale; smaller to the left)",
         range=[low, 0.25],
         showgrid=False,
         **power_ticks(low, 0, most=10, logarithms=True),
@@ -42,7 +42,7 @@ def decoy_risks(h: DecoyHistogram, *, dark: bool = False) -> go.Figure:
         name=f"wrong keys (decoys), {total}",
         hovertext=[
             f"<b>{number(int(h.counts[i]))} of {total} decoys</b>"
-            f"<br>chance above {power_of_ten(float(lower[i]))}, up to {power_of_ten(float(upper[i]))}"
+            f"<br>probability above {power_of_ten(float(lower[i]))}, up to {power_of_ten(float(upper[i]))}"
             for i in used
         ],
         hoverinfo="text",
@@ -58,7 +58,7 @@ def decoy_risks(h: DecoyHistogram, *, dark: bool = False) -> go.Figure:
         mode="markers",
         marker={"color": c.accent, "size": 12, "symbol": "diamond" if beyond else "circle"},
         name="the key examined (observed)",
-        hovertext=[f"<b>the key examined</b><br>log10 of the corrected chance: {h.suspect:.6g}".replace("-", "−")],
+        hovertext=[f"<b>the key examined</b><br>log10 of the corrected probability: {h.suspect:.6g}".replace("-", "−")],
         hoverinfo="text",
     )
     return fig

@@ -93,7 +93,7 @@ def position_ranks(
             marker={"color": colour, "line": {"width": 0}},
             hovertext=[texts[i] for i in np.flatnonzero(seen)] if lower == 0 else None,
             hoverinfo="text" if lower == 0 else "skip",
-            name="chance: 50, 90 and 98 % bands",
+            name="chance: 50, 90 and 98% bands",
             showlegend=lower == 1,
         )
     ticked = seen & np.isfinite(s.thresholds)
@@ -136,7 +136,7 @@ def sorted_ranks(
 ) -> go.Figure:
     """Ranks in ascending order against chance: the order statistics of a uniform distribution.
 
-    The i-th smallest of n uniform ranks follows Beta(i, n + 1 - i); its mean i / (n + 1) and its central 95 % are the
+    The i-th smallest of n uniform ranks follows Beta(i, n + 1 - i); its mean i / (n + 1) and its central 95% are the
     grey line and band (pointwise). The rule count >= rho holds exactly where the curve is below beta at rho.
     """
     c = colours(dark)
@@ -172,7 +172,7 @@ def sorted_ranks(
         fig.add_scatter(x=x, y=high.tolist(), mode="lines", line={"width": 0}, showlegend=False, hoverinfo="skip")
         fig.add_scatter(
             x=x, y=low.tolist(), mode="lines", line={"width": 0}, fill="tonexty", fillcolor=c.bands[1],
-            hoverinfo="skip", name="95 % range expected by chance (pointwise)",
+            hoverinfo="skip", name="95% range expected by chance (pointwise)",
         )  # fmt: skip
         fig.add_scatter(
             x=x, y=np.maximum(mean, floor).tolist(), mode="lines", line={"color": c.null, "width": 2},
@@ -181,7 +181,7 @@ def sorted_ranks(
         texts = [
             f"<b>{ordinal(k + 1)} smallest: {position_name(p, marked_rows, tokens)}</b>"
             f"<br>rank {rank(s.ranks[p], s.permutations)}, {counts(s.ranks[p], threshold)}"
-            f"<br>chance gives {mean[k]:.4g} on average, {low[k]:.4g} to {high[k]:.4g} in 95 % of cases"
+            f"<br>chance gives {mean[k]:.4g} on average, {low[k]:.4g} to {high[k]:.4g} in 95% of cases"
             for k, p in enumerate(order.tolist())
         ]
         fig.add_scatter(
@@ -225,7 +225,7 @@ def odds(
     usual = PLAUSIBLE_SHARES[len(PLAUSIBLE_SHARES) // 2]
     whom = f"among {number(recipients)} keys" if recipients > 1 else "per key"
     fig = figure(
-        f"The odds for these settings: ρ = {rho} of {l}, β = {threshold:g}",
+        f"The probabilities for these settings: ρ = {rho} of {l}, β = {threshold:g}",
         f"Success: {_chance(success_probability(l, rho, usual))} at p = {usual:g}; "
         f"false accusation: {power_of_ten(any_of)} {whom}.",
         dark=dark,
@@ -259,7 +259,7 @@ def odds(
     fig.update_xaxes(range=[0, l + 1], showgrid=False)
     fig.update_xaxes(title_text=f"Positions that must count (ρ, of l = {l})", row=2, col=1)
     fig.update_yaxes(title_text="Success (eq. 1)", range=[-0.04, 1.06], row=1, col=1)
-    fig.update_yaxes(tickvals=[0, 0.25, 0.5, 0.75, 1], ticktext=["0 %", "", "50 %", "", "100 %"], row=1, col=1)
+    fig.update_yaxes(tickvals=[0, 0.25, 0.5, 0.75, 1], ticktext=["0%", "", "50%", "", "100%"], row=1, col=1)
     fig.update_yaxes(
         title_text="False accusation<br>(eq. 2, 3; log scale)", range=[bottom, 0.6], row=2, col=1,
         **power_ticks(bottom, 0, most=5, logarithms=True),

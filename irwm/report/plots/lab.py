@@ -92,7 +92,7 @@ def trials(mark: schema.LabMark, *, dark: bool = False) -> go.Figure:
         fig.update_xaxes(autorange="reversed", range=None)
     fig.update_yaxes(
         range=[1.5 - 0.02 * deepest, deepest * 1.06], **power_ticks(deepest * 1.05, 0, logarithms=True),
-        title_text="Odds of this reading without the mark (p; stronger towards the top)",
+        title_text="Probability of this reading without the mark (p; stronger towards the top)",
     )  # fmt: skip
     return fig
 
@@ -188,7 +188,7 @@ def _ends(rows: Sequence[schema.LabRow]) -> str:
     elif ruined is None:
         said = "the model stays usable at every strength"
     else:
-        said = f"the model is first ruined at {label(ruined['strength'])}"
+        said = f"the model first becomes unusable at {label(ruined['strength'])}"
     mark = (
         "The mark is found at every strength"
         if lost is None
@@ -242,10 +242,9 @@ def _tally(rows: Sequence[schema.LabRow], cost: Cost) -> str:
                  for usable in (True, False)]  # fmt: skip
         kept, outlived = (sum(row["verdict"] == "found" for row in side) for side in sides)
         said = (
-            "To the left of the line, the model is usable. "
-            f"The mark was found after {kept} of {len(sides[0])} such trials, "
+            "To the left of the line, the model is usable. There, the mark was found in "
+            f"{kept} of {len(sides[0])} trials; to the right of the line, in {outlived} of {len(sides[1])}."
         )
-        said += f"and after {outlived} of {len(sides[1])} to the right of the line."
     return said + (f" Trials not measured and not shown: {left_out}." if left_out else "")
 
 
@@ -311,7 +310,7 @@ def _said(row: schema.LabRow) -> str:
         if u["kl"] is not None:
             lines.append(f"KL {number_of(u['kl']):.4g} nats")
         if u["top1"] is not None:
-            lines.append(f"same most likely token: {100 * u['top1']:.1f} %")
+            lines.append(f"same most likely token: {100 * u['top1']:.1f}%")
         if (alike := _alike(row)) is not None:
             lines.append(f"similarity of hidden states {alike:.4f} (cosine)")
     return "<br>".join(lines)
@@ -328,13 +327,13 @@ def _read(row: schema.LabRow, reading: schema.LabReading | None, way: Way) -> st
 
 
 def change_text(change: float) -> str:
-    """A change of perplexity in words: "12.3 % higher", "unchanged", "40 times as high"."""
+    """A change of perplexity in words: "12.3% higher", "unchanged", "40 times as high"."""
     if math.isinf(change):
         return "too large to measure"
     if abs(change) < 5e-5:
         return "unchanged"
     if change < 9:
-        return f"{100 * abs(change):.3g} % {'higher' if change > 0 else 'lower'}"
+        return f"{100 * abs(change):.3g}% {'higher' if change > 0 else 'lower'}"
     return "over a million times as high" if change > 1e6 else f"{number(round(1 + change))} times as high"
 
 

@@ -108,7 +108,7 @@ def _hover(row: schema.Recipient, z: float, word: str) -> str:
     return (
         f"<b>{label(row['recipient'] or row['owner'])}</b>, {word if row['named'] else 'not named'}"
         f"<br>z = {z:.6g}, rank {number(row['place'])}"
-        f"<br>odds, corrected for all recipients: {power_hover(row['log10_risk'])}{weight}"
+        f"<br>probability, corrected for all recipients: {power_hover(row['log10_risk'])}{weight}"
         f"<br>{number(row['rows'])} rows compared"
     )
 
@@ -153,7 +153,7 @@ def _add_others(fig: go.Figure, c: Colours, others: schema.Others, decoys: Seque
             hoverinfo="text", row=2, col=1,
         )  # fmt: skip
     fig.update_xaxes(title_text=f"z of the other {many} recipients", row=2, col=1)
-    fig.update_yaxes(title_text="Share", ticksuffix=" %", rangemode="tozero", row=2, col=1)
+    fig.update_yaxes(title_text="Share", ticksuffix="%", rangemode="tozero", row=2, col=1)
 
 
 _Scale = Callable[[float], float]

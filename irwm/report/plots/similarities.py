@@ -14,7 +14,7 @@ from irwm.report.plots.theme import HEIGHT, colours, dashed, figure, label, note
 _ROOM_BEGINS = 0.7
 
 _WRONG = "Non-matching rows have a similarity near 0 in any model."
-_MINOR = "Minor components leave out what independently trained models share."
+_MINOR = "The minor components exclude what independently trained models have in common."
 
 
 def similarities(h: CosineHistogram, *, dark: bool = False) -> go.Figure:
@@ -30,7 +30,7 @@ def similarities(h: CosineHistogram, *, dark: bool = False) -> go.Figure:
     where = " in minor components" if h.minor_components else ""
     fig.update_xaxes(title_text=f"Similarity to the original’s row{where} (cosine; 1 = the same direction)")
     fig.update_xaxes(range=[-1.02, 1.02])
-    fig.update_yaxes(title_text="Share of the compared rows", ticksuffix=" %", rangemode="tozero")
+    fig.update_yaxes(title_text="Share of the compared rows", ticksuffix="%", rangemode="tozero")
     if not h.rows.sum():
         fig.update_yaxes(visible=False, range=[0, 1])
         note(fig, ["No rows could be compared:", label(h.reason, 120)], dark)
@@ -51,7 +51,7 @@ def similarities(h: CosineHistogram, *, dark: bool = False) -> go.Figure:
             name=f"{name}, {number(int(tally.sum()))} rows",
             hovertext=[
                 f"<b>{name}</b><br>similarity {decimal(a, 2)} to {decimal(b, 2)}"
-                f"<br>{number(k)} of {number(total)} rows ({100 * k / total:.4g} %)"
+                f"<br>{number(k)} of {number(total)} rows ({100 * k / total:.4g}%)"
                 for a, b, k in zip(h.edges[:-1][used], h.edges[1:][used], tally[used].tolist(), strict=True)
             ],
             hoverinfo="text",

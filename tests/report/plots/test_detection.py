@@ -165,7 +165,7 @@ def test_positions_hover_shows_rank_observed_and_the_null():
     assert "token 1000" in text
     assert f"{reading.observed[0]:.6g}" in text
     assert "0.000999001 = 1 of 1\u00a0001" in text
-    assert f"50 %: {np.quantile(reading.null[0], 0.5):.4g}" in text
+    assert f"50%: {np.quantile(reading.null[0], 0.5):.4g}" in text
     assert "<script" not in text
     assert "\u202e" not in text
 
@@ -200,7 +200,7 @@ def test_sorted_ranks_are_compared_with_order_statistics():
     figure = detection.sorted_ranks(summarise(reading, PARAMETERS), PARAMETERS, ROWS)
     ranks = named(figure, "observed").y
     assert list(ranks) == sorted(reading.ranks[np.isfinite(reading.ranks)])
-    low, mean = named(figure, "95 %").y, named(figure, "average expected").y
+    low, mean = named(figure, "95%").y, named(figure, "average expected").y
     np.testing.assert_allclose(mean, np.arange(1, 50) / 50)
     np.testing.assert_allclose(low[10:], beta_law.ppf(0.025, np.arange(11, 50), np.arange(39, 0, -1)))
     shaded = next(shape for shape in figure.layout.shapes if shape.type == "rect")

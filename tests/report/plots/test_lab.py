@@ -49,7 +49,7 @@ def test_every_trial_is_a_point_of_cost_and_remaining_mark(dark: bool) -> None:
     assert fig.layout.xaxis.type == "log"
     assert 1.25 in [shape.x0 for shape in fig.layout.shapes]
     assert fig.layout.yaxis.range[0] > fig.layout.yaxis.range[1]  # stronger is higher
-    for text in ("Pruned, 10 %", "48 of 50", "log10 = −39.7", "901 times", "KL 0.02 nats"):
+    for text in ("Pruned, 10%", "48 of 50", "log10 = −39.7", "901 times", "KL 0.02 nats"):
         assert text in hovers(fig)
 
 
@@ -68,7 +68,7 @@ def test_a_curve_shows_the_mark_and_the_model_over_the_strength(dark: bool) -> N
     (chance,) = [shape for shape in fig.layout.shapes if shape.yref == "y"]
     assert chance.y0 == 0.2
     assert fig.layout.xaxis.title.text == "Strength (share of weights)"
-    assert list(fig.layout.xaxis.ticktext) == ["none", "10 %", "50 %", "90 %"]
+    assert list(fig.layout.xaxis.ticktext) == ["none", "10%", "50%", "90%"]
 
 
 def test_strengths_that_are_not_shares_are_evenly_spaced() -> None:
@@ -114,7 +114,7 @@ def test_only_attacks_of_several_strengths_have_a_curve() -> None:
 
 
 @pytest.mark.parametrize(("change", "words"), [
-    (0.0, "unchanged"), (-0.00006, "0.006 % lower"), (0.1234, "12.3 % higher"), (3.0, "300 % higher"),
+    (0.0, "unchanged"), (-0.00006, "0.006% lower"), (0.1234, "12.3% higher"), (3.0, "300% higher"),
     (39.0, "40 times as high"), (1e9, "over a million times as high"), (math.inf, "too large to measure"),
 ])  # fmt: skip
 def test_a_change_of_perplexity_is_written_in_words(change: float, words: str) -> None:

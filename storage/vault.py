@@ -342,7 +342,7 @@ class Vault(CaseFiles, Signing, JobKeyring):
         body = timestamp_body(commitment_document, request, response)
         noted = {"key": key_id, "digest": digest, "time_utc": meta["time_utc"]}
         record: TimestampRecord = self._add(
-            TIMESTAMPS, "time-stamp added", meta, body, refers_to=(KEYS, key_id), noted=noted
+            TIMESTAMPS, "timestamp added", meta, body, refers_to=(KEYS, key_id), noted=noted
         )
         return record
 

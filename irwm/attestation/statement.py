@@ -44,8 +44,8 @@ def report_statement(report: str | Path, signer: str = "") -> bytes:
         signer: the expected first public key of its signer, hex; "" for any.
 
     Raises:
-        AttestationError: there is no report, it is of another kind, it is not signed by this signer, a check fails, or
-            a file of the suspect was not hashed.
+        AttestationError: there is no report, it is of another kind, it is not signed by this signer, a check fails or
+            cannot be made, or a file of the suspect was not hashed.
         ReportError: the report or its signature is malformed.
         SignatureError: the report's signature does not hold.
     """
@@ -63,12 +63,17 @@ def report_statement(report: str | Path, signer: str = "") -> bytes:
         )
     verification = verified(received, Brought(identity=signer or None))
     if not verification.ok:
-        wrong = [check for check in verification.checks if check.ok is False or (check.ok is None and check.asked)]
+        failed = [check for check in verification.checks if check.ok is False]
+        wrong = failed or [check for check in verification.checks if check.ok is None and check.asked]
         raise AttestationError(
-            "the report fails verification",
+            "the report fails verification"
+            if failed
+            else "the report cannot be verified completely with this installation",
             file=received.folder / received.file(".json"),
             found="; ".join(f"{check.name}: {check.said}" for check in wrong[:3]),
-            advice="Run irwm verify on the report to see all checks",
+            advice="Run irwm verify on the report to see all checks"
+            if failed
+            else "Attest it with the versions that made it, or make and sign the report again with these",
         )
     files = {file["name"]: file["sha256"] for file in document["items"]["suspect"]["files"]}
     # A subject is matched by its digest alone. Settings and tokenizer are often the original's, so without the weights

@@ -16,7 +16,7 @@ NOT_ESTABLISHED = "No check failed, but it has not been established that this re
 BY_WHOM = "This does not show who made the report, because anyone can sign a report with their own key."
 
 # Names of checks.
-SIGNATURE, IDENTITY, TIME_STAMP, LOG, SEEN = "signature", "identity", "time-stamp", "log", "seen"
+SIGNATURE, IDENTITY, TIME_STAMP, LOG, SEEN = "signature", "identity", "timestamp", "log", "seen"
 SUSPECT, ORIGINAL, KEY, KEYS = "suspect", "original", "key", "keys"
 MODELS, CLAIMANTS, FOLDER = "models", "claimants", "folder"
 EXAMINATION, CONTROLS, RECIPIENTS, CHOICES = "examination", "controls", "recipients", "choices"

@@ -19,6 +19,7 @@ from securesystemslib.signer import SSlibKey
 from irwm.attestation import enveloped, report_statement
 from irwm.errors import AttestationError
 from irwm.report import dispute, to_json
+from irwm.report.signature_file import announced, sign_report
 from tests.attestation.commands import irwm
 from tests.attestation.conftest import Token
 from tests.report.conftest import found, world
@@ -119,6 +120,23 @@ def test_report_with_another_verdict_than_its_numbers_is_refused(found: Any, tmp
     document["verdict"]["mark"] = "not found"
     with pytest.raises(AttestationError, match="fails verification"):
         report_statement(sign_alone(tmp_path / "report", document))
+
+
+def test_report_whose_page_cannot_be_compared_is_refused(found: Any, tmp_path: Path) -> None:
+    document = json.loads(json.dumps(found.document))
+    document["versions"]["plotly"] = "1.0"
+    signer = Signatory().signer()
+    files = {"report.json": to_json(announced(document, signer)), "report.html": b"<html>as plotly 1.0 drew it</html>"}
+    files["report.signature.json"] = sign_report(
+        files, signer.sign, signer.signed_utc, signer.audit_head, signer.audit_count
+    )
+    folder = tmp_path / "report"
+    folder.mkdir()
+    for name, data in files.items():
+        (folder / name).write_bytes(data)
+    with pytest.raises(AttestationError, match="cannot be verified completely with this installation") as refused:
+        report_statement(folder)
+    assert "plotly 1.0" in str(refused.value.found)
 
 
 @pytest.mark.parametrize("which", [slice(None), slice(-1, None)], ids=["all", "the weights"])

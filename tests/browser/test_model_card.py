@@ -75,7 +75,7 @@ def test_hostile_names_are_text_and_an_unknown_family_is_not_marked(hostile: Pat
     card = page.locator("#protect-model .model-card")
     expect(card.locator("h2")).to_have_text("<img src=x onerror=alert(1)>\\u202e")
     expect(card.locator(".model-markable")).to_have_text("Cannot be marked")
-    expect(card).to_contain_text("Can be examined, but not marked. A mark needs layer 0's q and k")
+    expect(card).to_contain_text("Can be examined, but not marked. A mark requires layer 0's q and k")
     expect(card).to_contain_text("IRWM Studio never runs code from a model")
     expect(card.locator(".model-table code").first).to_contain_text("<script>document.title='run'</script>\\u202e\\x1b")
     expect(fact(page, "protect-model", "Tokenizer")).to_have_text("none; rows will be matched by content")

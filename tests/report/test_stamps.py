@@ -41,7 +41,7 @@ def verified(folder: Path, *roots: bytes) -> Verification:
 
 
 def answer(outcome: Verification) -> tuple[bool | None, str]:
-    return next((check.ok, check.said) for check in outcome.checks if check.name == "time-stamp")
+    return next((check.ok, check.said) for check in outcome.checks if check.name == "timestamp")
 
 
 def with_stamp(document: dict[str, Any], section: dict[str, Any], at: str | None = None) -> dict[str, Any]:
@@ -89,19 +89,19 @@ def test_a_root_for_a_report_without_a_time_stamp_proves_nothing(
     outcome = verified(sign_alone(tmp_path / "r", found.document), authority.root)
     assert outcome.exit_code == 2
     assert answer(outcome)[0] is None
-    assert all(check.name != "time-stamp" for check in verified(tmp_path / "r").checks)
+    assert all(check.name != "timestamp" for check in verified(tmp_path / "r").checks)
     assert verified(tmp_path / "r").ok
 
 
 @pytest.mark.parametrize(
     ("place", "value", "line"),
     [
-        (("time_stamp", "time_utc"), "2020-01-01T00:00:00Z", "time-stamp"),
-        (("time_stamp", "authority"), "CN=Someone", "time-stamp"),
+        (("time_stamp", "time_utc"), "2020-01-01T00:00:00Z", "timestamp"),
+        (("time_stamp", "authority"), "CN=Someone", "timestamp"),
         (("standing", "committed_utc"), "2020-01-01T00:00:00Z", "numbers"),
         (("time_stamp",), None, "numbers"),
-        (("key", "owner"), "Someone", "time-stamp"),
-        (("parameters", "condition_limit"), 31.0, "time-stamp"),
+        (("key", "owner"), "Someone", "timestamp"),
+        (("parameters", "condition_limit"), 31.0, "timestamp"),
     ],
 )
 def test_a_report_that_contradicts_its_stamp_fails(

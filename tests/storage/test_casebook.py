@@ -210,7 +210,7 @@ def test_timestamps_round_trip_byte_for_byte(vault: Vault) -> None:
     assert (stamp.time_utc, stamp.authority, stamp.trusted) == ("2026-03-01T12:00:00+00:00", "A. Stamp", True)
     assert (own.time_utc, own.trusted) == ("2026-03-01T12:00:00Z", False), "another zone is converted to UTC"
     entry = again.audit_log()[-3]
-    assert entry.event == "time-stamp added"
+    assert entry.event == "timestamp added"
     assert (entry.details or {})["digest"] == stamp.digest
     assert again.check().ok
     assert "commitment" not in repr(stamp)[repr(stamp).index("trusted") :]

@@ -22,10 +22,12 @@ from ui.settings import Settings
 
 
 class NeverReady(Ready):
-    """Starts no process before a task: the tests of handlers start few tasks."""
+    """Counts the requests and starts no process before a task: the tests of handlers start few tasks."""
+
+    asked = 0
 
     def prepare(self) -> None:
-        pass
+        self.asked += 1
 
 
 @pytest.fixture(scope="session")

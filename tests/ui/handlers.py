@@ -76,6 +76,9 @@ class Pages:
         inputs, *_ = special_args(function.fn, list(values), self.request, EventData(None, data or {}))  # type: ignore[arg-type]
         found = function.fn(*inputs)
         outputs = function.outputs
+        if not outputs:
+            assert found is None, function.name
+            return {}
         found = (found,) if len(outputs) == 1 else found
         assert len(found) == len(outputs), function.name
         names = [output.elem_id or str(place) for place, output in enumerate(outputs)]

@@ -293,3 +293,13 @@ def test_inputs_of_a_finished_investigation_fold_until_they_are_changed(pages: P
         )
     out = pages.call("investigate-change", "click", named="unfold")
     assert (out["investigate-folded"].visible, out["investigate-inputs"].elem_classes) == (False, [])
+
+
+def test_opened_page_prepares_a_process_for_the_task(pages: Pages) -> None:
+    ready: Any = pages.context.ready
+    before = ready.asked
+    pages.call("page-investigate", "select", named="get_ready")
+    assert ready.asked == before + 1
+    pages.lock()
+    pages.call("page-investigate", "select", named="get_ready")
+    assert ready.asked == before + 1, "the app is locked"

@@ -8,9 +8,11 @@ import subprocess
 import sys
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
+from tests.ui.handlers import Pages
 from ui import offline
 
 START = "import sys; from ui import offline; print(offline.private_uploads(), flush=True); sys.stdin.read()"
@@ -72,3 +74,19 @@ def test_file_limit_is_raised_to_request_or_system_maximum(
     monkeypatch.setattr(offline, "resource", limits)
     offline.allow_files(4096)
     assert asked == ([] if set_to is None else [set_to])
+
+
+def test_gradio_makes_no_statistics_of_its_events(pages: Pages, monkeypatch: pytest.MonkeyPatch) -> None:
+    queue = pages.blocks._queue
+    assert queue.ANALYTICS_MAX_EVENTS == 1
+
+    def made(_records: object) -> None:
+        raise AssertionError("statistics were made")
+
+    monkeypatch.setattr(queue, "_get_df", made)
+    monkeypatch.setattr(queue, "events_recorded", 10_000)
+    records: Any = {"event": {"time": 0.0, "status": "success", "process_time": 1.0, "function": "open"}}
+    assert queue.compute_analytics_summary(records) == {"functions": {}}
+    monkeypatch.setattr(queue, "ANAYLTICS_CACHE_FREQUENCY", 1)  # Gradio's default, in its spelling
+    with pytest.raises(AssertionError, match="statistics were made"):
+        queue.compute_analytics_summary(records)

@@ -103,7 +103,7 @@ def commitment_box(context: Context, words: gr.Textbox) -> gr.Dropdown:
             return gr.DownloadButton(value=None, visible=False), note
         digest = hashlib.sha256(made.archive).hexdigest()
         vault.log("commitments exported", {"keys": made.written, "sha256": digest})
-        return download(made.archive, f"time-stamp-requests-{made.written}.zip"), note
+        return download(made.archive, f"timestamp-requests-{made.written}.zip"), note
 
     @guarded
     def take(files: list[str] | None, id: str | None, request: gr.Request) -> Any:

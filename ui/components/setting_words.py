@@ -16,7 +16,7 @@ LABELS: Mapping[str, str] = {
     "permutations": "Permutations (numit)",
     "noise_coordinates": "Noise coordinates (num_noise)",
     "spread": "Size of the fingerprint (α)",
-    "survival": "Survival (p)",
+    "survival": "Survival rate (p)",
     "recipients": "Recipients (num_u)",
     "risk": "Accepted risk",
     "success": "Required success",

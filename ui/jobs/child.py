@@ -51,7 +51,8 @@ def main(arguments: Sequence[str]) -> int:
     """Runs one job to its end; the exit status is only for the log, the job's row has the result."""
     message = sys.stdin.buffer
     if not arguments:
-        _get_ready()
+        with contextlib.suppress(Exception):  # the task itself reports it
+            _get_ready()
         assert isinstance(message, io.BufferedReader)
         if not message.peek(1):  # the app has ended
             return 0

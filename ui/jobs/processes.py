@@ -1,7 +1,7 @@
 """Processes for tasks, on the app's side: their environment, and one that is started before it is needed.
 
 Starting Python and importing what a task uses takes seconds, which is most of the time until a small model's verdict.
-So the pages start a process when a user chooses a model, and the next task runs in it.
+So the pages start a process when Investigate is opened or a model is chosen, and the next task runs in it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from ui.settings import REPOSITORY
 
 # A task gets its secrets through a pipe; variables that look like other secrets are removed from its environment.
 _SECRET_NAME = re.compile(r"TOKEN|SECRET|PASSW|PASSPHRASE|CREDENTIAL|API_?KEY|PRIVATE_?KEY|AUTH", re.IGNORECASE)
-# How long a process of about 300 MB waits for a task.
+# How long a process of about 330 MB waits for a task.
 IDLE_SECONDS = 600.0
 # A separate console without a window, so that neither Ctrl+C nor closing the app's window ends the task.
 _WINDOWS_FLAGS = getattr(subprocess, "CREATE_NEW_PROCESS_GROUP", 0) | getattr(subprocess, "CREATE_NO_WINDOW", 0)

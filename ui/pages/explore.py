@@ -146,7 +146,12 @@ class Layout:
                     0.01, 0.5, p.rank_threshold, "Rank threshold (β)", "Probability that an unmarked row counts", "beta"
                 )
                 survival = _slider(
-                    0.01, 0.99, usual.survival, "Survival (p)", "Share of positions that count after an attack", "p"
+                    0.01,
+                    0.99,
+                    usual.survival,
+                    "Survival rate (p)",
+                    "Share of positions that count after an attack",
+                    "p",
                 )
                 keys = _number(usual.recipients, "Recipients (num_u)", "Number of recipients with a key", "recipients")
             with gr.Column(scale=7, min_width=480):
@@ -173,7 +178,9 @@ class Layout:
                     "Probability that a mark is found after the attack",
                     "success",
                 )
-                gr.Markdown("Survival (p), rank threshold (β) and recipients are as set above.", elem_classes="caption")
+                gr.Markdown(
+                    "Survival rate (p), rank threshold (β) and recipients are as set above.", elem_classes="caption"
+                )
                 self.take = gr.Button("Use the smallest mark", elem_id="explore-take")
             with gr.Column(scale=7, min_width=480):
                 self.answer = gr.HTML(elem_id="explore-answer")

@@ -212,6 +212,7 @@ class Investigate:
         about_original = [page.original_card, *keys.shown, page.keyed, known, page.results]
         of_keys = {**in_turn("keys"), **LAST}
         original.change(self.look_at_original, original, about_original, **of_keys)
+        tab.select(self.get_ready, **PRIVATE)
         tab.select(self.read_keys_again, [original, known, *keys.inputs], [*keys.shown, page.keyed], **of_keys)
         usable = [suspect.sound, suspect.picker.faulty, page.recorded.sound, page.recorded.picker.faulty, page.keyed]
         ready = [page.way, *usable]
@@ -275,13 +276,17 @@ class Investigate:
             model = irwm.open_checkpoint(path)
             facts = card_of(model)
             yield model_html(facts, foldable=True), *nothing
-            self.context.ready.prepare()
             card = model_html(facts, measure(model), foldable=True)
             choice, any_key = keys.fill(vault, model.fingerprint)
         except IrwmError as error:
             yield notices.error_html(error), *nothing
             return
         yield card, *choice, any_key, (path, model.fingerprint), gr.Column(visible=False)
+
+    def get_ready(self, request: gr.Request) -> None:
+        """Starts the process of the next task, while the form is filled in."""
+        if self.context.is_open(request):
+            self.context.ready.prepare()
 
     @guarded
     def read_keys_again(

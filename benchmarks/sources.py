@@ -1,8 +1,8 @@
 """The code of this repository that a command depends on, and a digest of it.
 
 Modules are found by following all imports in the source text. A name of `irwm` leads to the module that defines it. The
-digest ignores comments, docstrings, line breaks and the texts of errors, because no figure depends on them. It also
-ignores files that the code reads, such as the data of the model families.
+digest ignores comments, docstrings, line breaks, sentences and the texts of errors, because no figure depends on them.
+It also ignores files that the code reads, such as the data of the model families, and `READERS`.
 """
 
 from __future__ import annotations
@@ -16,6 +16,17 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 # They write figures into pages, and no figure depends on them.
 WRITERS = ("benchmarks.written", "benchmarks.sources")
+# The rest of `irwm` gets the same numbers or an error from these packages, whatever their code, as their tests show. So
+# their code counts only for a command that imports them itself, or through `tools`, `storage` or `ui`.
+READERS = (
+    "irwm.checkpoint.formats",
+    "irwm.checkpoint.quantised",
+    "irwm.checkpoint.remote",
+    "irwm.language",
+    "irwm.report",
+)
+# A string with this many spaces is a sentence. Labels of random streams have fewer.
+SENTENCE_SPACES = 3
 ROOMS = ("irwm", "benchmarks", "tools", "ui", "storage")
 DIGITS = 12
 
@@ -37,15 +48,21 @@ def digest(module: str) -> str:
 
 
 def needed(module: str) -> set[str]:
-    """Return the names of the modules of this repository that `module` needs, including itself."""
+    """Return the names of the modules of this repository on which the figures of `module` depend, including itself."""
     found: set[str] = set()
     waiting = [module, f"{module}.__main__"]
     while waiting:
         name = waiting.pop()
         if name not in found and name not in WRITERS and _file(name) is not None:
             found.add(name)
-            waiting += [name.rpartition(".")[0], *_imports(name)]
+            waiting += [name.rpartition(".")[0], *(other for other in _imports(name) if not _only_reads(other, name))]
     return found
+
+
+def _only_reads(module: str, importer: str) -> bool:
+    """Return whether the module is in one of `READERS`, and the importer is elsewhere in `irwm`."""
+    package = next((each for each in READERS if f"{module}.".startswith(f"{each}.")), None)
+    return package is not None and importer.startswith("irwm") and not f"{importer}.".startswith(f"{package}.")
 
 
 def _file(name: str) -> Path | None:
@@ -65,12 +82,14 @@ def _tree(name: str) -> ast.Module:
 
 @functools.cache
 def _text(name: str) -> str:
-    """Return the module's code without docstrings, comments and the texts of errors."""
+    """Return the module's code without docstrings, comments, sentences and the texts of errors."""
     tree = ast.parse(ast.unparse(_tree(name)))
     for node in ast.walk(tree):
         body = getattr(node, "body", None)
         if isinstance(body, list) and len(body) > 1 and _says(body[0]):
             del body[0]
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value.count(" ") >= SENTENCE_SPACES:
+            node.value = ""
         for part in ast.walk(node) if isinstance(node, ast.Raise) else ():
             if isinstance(part, ast.Constant) and isinstance(part.value, str):
                 part.value = ""

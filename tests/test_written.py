@@ -78,6 +78,26 @@ def test_texts_of_errors_do_not_change_the_digest_and_their_types_do(tree: Path)
     assert after(scheme, 'rank = 1\nif rank:\n    raise KeyError(f"no rank {rank}", "wait")\n') != before
 
 
+def test_sentences_do_not_change_the_digest_and_labels_do(tree: Path) -> None:
+    scheme = tree / "irwm" / "scheme.py"
+    before = after(scheme, 'rank = 1\nsaid = f"the rank is {rank} here", "rank of row"\n')
+    assert after(scheme, 'rank = 1\nsaid = f"{rank} is the rank", "rank of row"\n') != before, "too short to be sure"
+    before = after(scheme, 'rank = 1\nsaid = "the row has this rank", "rank of row"\n')
+    assert after(scheme, 'rank = 1\nsaid = "this rank is the row\'s", "rank of row"\n') == before
+    assert after(scheme, 'rank = 1\nsaid = "the row has this rank", "rank of it"\n') != before
+
+
+def test_a_reader_counts_only_for_a_command_that_imports_it(tree: Path) -> None:
+    report = tree / "irwm" / "report"
+    report.mkdir()
+    before = after(tree / "irwm" / "scheme.py", "from irwm.report.page import title\n\nrank = 1\n")
+    assert after(report / "page.py", "from irwm.report.words import words as title\n") == before
+    (report / "words.py").write_text("words = 1\n")
+    command = "import irwm\nfrom irwm.report.page import title\n\nprint(irwm.rank, title)\n"
+    before = after(tree / "benchmarks" / "one.py", command)
+    assert after(report / "words.py", "words = 2\n") != before
+
+
 def test_a_table_older_than_the_code_says_so_until_it_is_written_again(docs: Path) -> None:
     page = docs / "page.md"
     page.write_text(PAGE.format(sources="0" * 12))

@@ -95,6 +95,16 @@ def test_vocabulary_is_written_to_the_gguf_file(demo_path: Path, minilm_path: Pa
         assert special_token_ids(suspect) == special_token_ids(release)
 
 
+def test_tokens_that_only_the_tokenizer_names_are_special_in_the_gguf_file(minilm_path: Path, tmp_path: Path) -> None:
+    config = json.loads((minilm_path / "config.json").read_text())
+    assert not {"unk_token_id", "sep_token_id", "mask_token_id"} & set(config)
+    settings = gguf.GGUFReader(to_gguf(minilm_path, tmp_path / "out", "Q8_0")).fields
+    keys = gguf.Keys.Tokenizer
+    named = {"[UNK]": keys.UNK_ID, "[SEP]": keys.SEP_ID, "[MASK]": keys.MASK_ID}
+    ids = token_ids(irwm.open_checkpoint(minilm_path))
+    assert {text: settings[name].contents() for text, name in named.items()} == {text: ids[text] for text in named}
+
+
 def test_a_model_without_a_tokenizer_becomes_a_file_without_a_vocabulary(tiny_path: Path, tmp_path: Path) -> None:
     file = to_gguf(tiny_path, tmp_path / "out", "F16")
     assert token_ids(irwm.open_checkpoint(file)) == {}

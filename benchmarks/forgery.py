@@ -34,11 +34,11 @@ from numpy.typing import NDArray
 
 import irwm
 from benchmarks.written import write_table
+from irwm.evidence.decoys import share_below
 from irwm.evidence.detection import reading_of
 from irwm.evidence.finding import Reading
 from irwm.evidence.verdict import log10_risk
 from irwm.ownership.key_search import evidence_bits
-from irwm.report.error_rates import share_below
 from irwm.scheme import statistic as stat
 from irwm.scheme.condition import permute_rows
 from irwm.scheme.invariant import invariant

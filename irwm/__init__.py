@@ -29,10 +29,9 @@ needs. Type checkers read the imports below, and at runtime `__getattr__` finds 
 
 from __future__ import annotations
 
-import ast
-from importlib import import_module
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from irwm.lazy import imported_on_use
 
 if TYPE_CHECKING:
     from irwm import attacks as attacks
@@ -75,34 +74,4 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-
-def _homes() -> dict[str, str]:
-    """The module of each public name, as the imports above state it."""
-    imports = (node for node in ast.walk(ast.parse(Path(__file__).read_bytes())) if isinstance(node, ast.ImportFrom))
-    return {each.name: node.module for node in imports for each in node.names if node.module and each.asname}
-
-
-_HOMES = _homes()
-
-
-def __getattr__(name: str) -> Any:
-    """A public name, a module of this package, or the list of public names."""
-    if name == "__all__":  # not assigned, because type checkers take an assigned one as the complete list
-        found: Any = sorted(_HOMES)
-    elif name.startswith("_"):
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    elif _HOMES.get(name, __name__) != __name__:
-        found = getattr(import_module(_HOMES[name]), name)
-    else:
-        try:
-            found = import_module(f"{__name__}.{name}")
-        except ModuleNotFoundError as error:
-            if error.name != f"{__name__}.{name}":  # the module exists, but one of its imports failed
-                raise
-            raise AttributeError(f"module {__name__!r} has no attribute {name!r}") from None
-    globals()[name] = found
-    return found
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *_HOMES})
+__getattr__, __dir__ = imported_on_use(__name__)

@@ -89,11 +89,11 @@ class Rows:
         rows = self.read(ids)
         return rows - rows.mean(dim=1, keepdim=True) if self.row_constants else rows
 
-    def project(self, basis: torch.Tensor, ids: NDArray[np.int64] | None = None) -> tuple[torch.Tensor, torch.Tensor]:
+    def project(self, basis: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """(n, k) float32 level rows @ basis, in blocks, 0 if a row is unusable, and (n,) bool which are usable."""
-        if ids is None and self.kept is not None:
+        if self.kept is not None:
             return self.kept[0] @ basis, self.kept[1]
-        ids = np.arange(self.count) if ids is None else ids
+        ids = np.arange(self.count)
         values = torch.zeros(len(ids), basis.shape[1], device=self.device)
         usable = torch.zeros(len(ids), dtype=torch.bool, device=self.device)
         for start in range(0, len(ids), _ROWS_PER_READ):

@@ -18,7 +18,8 @@ from typing import Any
 from irwm.answers.answers import Answers
 from irwm.answers.responses import Prompt, answers_of_pairs
 from irwm.checkpoint import Checkpoint
-from irwm.checkpoint.files import open_regular, parse_json, read_into, read_small, require_bounded
+from irwm.checkpoint.files import parse_json, read_small, require_bounded
+from irwm.checkpoint.formats.content import first_bytes
 from irwm.checkpoint.recorded import MOST_TIME_MS
 from irwm.errors import AnswersError, AnswersFileError, CheckpointError, path_from, printable
 
@@ -146,7 +147,7 @@ def read_source(path: str | Path) -> tuple[ResponsesSource, int]:
     """
     file = path_from(path)
     with _typed(file):
-        return _header(file, _begin(file).split(b"\n")[0])
+        return _header(file, first_bytes(file, most=_HEADER_BYTES)[0].split(b"\n")[0])
 
 
 def holds_responses(path: str | Path) -> bool:
@@ -156,7 +157,7 @@ def holds_responses(path: str | Path) -> bool:
         return False
     try:
         # As this program writes it: any other kind of file may contain the name.
-        return _begin(file).startswith(f'{{"format":"{FORMAT}"'.encode())
+        return first_bytes(file, most=_HEADER_BYTES)[0].startswith(f'{{"format":"{FORMAT}"'.encode())
     except CheckpointError:
         return False
 
@@ -189,13 +190,6 @@ def _line(values: Mapping[str, object]) -> bytes:
 
 def _sha256(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
-
-
-def _begin(file: Path) -> bytes:
-    with open_regular(file) as (descriptor, state):
-        found = bytearray(min(state.size, _HEADER_BYTES))
-        read_into(descriptor, file, 0, memoryview(found))
-    return bytes(found)
 
 
 @contextmanager

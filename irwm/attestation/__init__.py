@@ -17,35 +17,14 @@ from typing import TYPE_CHECKING
 from irwm.lazy import imported_on_use
 
 if TYPE_CHECKING:
-    from irwm.attestation.bill import BillDetails, bill_of_materials
-    from irwm.attestation.model_signature import model_signer, sign_release
-    from irwm.attestation.rekor import rekor_entry
-    from irwm.attestation.signing_key import open_signing_key, public_pem
-    from irwm.attestation.statement import enveloped, report_statement
+    from irwm.attestation.bill import BillDetails as BillDetails
+    from irwm.attestation.bill import bill_of_materials as bill_of_materials
+    from irwm.attestation.model_signature import model_signer as model_signer
+    from irwm.attestation.model_signature import sign_release as sign_release
+    from irwm.attestation.rekor import rekor_entry as rekor_entry
+    from irwm.attestation.signing_key import open_signing_key as open_signing_key
+    from irwm.attestation.signing_key import public_pem as public_pem
+    from irwm.attestation.statement import enveloped as enveloped
+    from irwm.attestation.statement import report_statement as report_statement
 
-__all__ = [
-    "BillDetails",
-    "bill_of_materials",
-    "enveloped",
-    "model_signer",
-    "open_signing_key",
-    "public_pem",
-    "rekor_entry",
-    "report_statement",
-    "sign_release",
-]
-
-# The module of each name.
-_HOMES = {
-    "BillDetails": "bill",
-    "bill_of_materials": "bill",
-    "enveloped": "statement",
-    "model_signer": "model_signature",
-    "open_signing_key": "signing_key",
-    "public_pem": "signing_key",
-    "rekor_entry": "rekor",
-    "report_statement": "statement",
-    "sign_release": "model_signature",
-}
-
-__getattr__, __dir__ = imported_on_use(__name__, _HOMES)
+__getattr__, __dir__ = imported_on_use(__name__)

@@ -34,37 +34,14 @@ from typing import TYPE_CHECKING
 from irwm.lazy import imported_on_use
 
 if TYPE_CHECKING:
-    from irwm.checkpoint.layout import CheckpointFiles, find_files
-    from irwm.checkpoint.model import Checkpoint
-    from irwm.checkpoint.opening import open_checkpoint
-    from irwm.checkpoint.rows import read_tensor
-    from irwm.checkpoint.tensors import PackedTensor, TensorEntry
-    from irwm.checkpoint.tokens import special_token_ids, token_ids
+    from irwm.checkpoint.layout import CheckpointFiles as CheckpointFiles
+    from irwm.checkpoint.layout import find_files as find_files
+    from irwm.checkpoint.model import Checkpoint as Checkpoint
+    from irwm.checkpoint.opening import open_checkpoint as open_checkpoint
+    from irwm.checkpoint.rows import read_tensor as read_tensor
+    from irwm.checkpoint.tensors import PackedTensor as PackedTensor
+    from irwm.checkpoint.tensors import TensorEntry as TensorEntry
+    from irwm.checkpoint.tokens import special_token_ids as special_token_ids
+    from irwm.checkpoint.tokens import token_ids as token_ids
 
-__all__ = [
-    "Checkpoint",
-    "CheckpointFiles",
-    "PackedTensor",
-    "TensorEntry",
-    "find_files",
-    "open_checkpoint",
-    "read_tensor",
-    "special_token_ids",
-    "token_ids",
-]
-
-# The module of each public name. Names are imported on first use, so that files can be read and limits set without
-# torch.
-_HOMES = {
-    "Checkpoint": "model",
-    "CheckpointFiles": "layout",
-    "PackedTensor": "tensors",
-    "TensorEntry": "tensors",
-    "find_files": "layout",
-    "open_checkpoint": "opening",
-    "read_tensor": "rows",
-    "special_token_ids": "tokens",
-    "token_ids": "tokens",
-}
-
-__getattr__, __dir__ = imported_on_use(__name__, _HOMES)
+__getattr__, __dir__ = imported_on_use(__name__)

@@ -28,7 +28,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from scipy.special import gammaincc
+from scipy.special import betaincinv, gammaincc
 
 from irwm.errors import ConditionError
 from irwm.evidence.examination import Examination
@@ -57,6 +57,7 @@ _CHUNK_FLOATS = 16 << 20
 _PAIRS = 256
 # Rounding of a float32 dot product in units of eps |W| |e|; far above the values for sums of a few thousand numbers.
 _ROUNDING = 8.0
+CONFIDENCE = 0.95  # of the interval for a share of decoys
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -95,7 +96,6 @@ def decoys(
     number: int = NUMBER,
     seed: int = 0,
     progress: Progress | None = None,
-    per_map: int = PER_MAP,
 ) -> Decoys | None:
     """Rank `number` wrong keys on the suspect, aligned and mapped as for `finding`.
 
@@ -103,7 +103,6 @@ def decoys(
         examination, key: those of the finding.
         finding: gives the alignment; its numbers are not used.
         number: decoys; rounded up to whole maps.
-        per_map: decoys that share a map and its null; another number gives other decoys for the same seed.
         progress: called with decoys done, the total of decoys and a description of the step.
 
     Returns:
@@ -124,7 +123,7 @@ def decoys(
     rows, _ = examination.aligned_as(finding.alignment).rows(tokens, finding.reading.by, key.derivation.sample_key())
     a_m = examination.own_invariant(choices.query_tokens, choices.reference_tokens, noise.added(model))
     try:
-        return ranked(rows, tokens, a_m, params, key.scale, noise.basis, number, seed, device, progress, per_map)
+        return ranked(rows, tokens, a_m, params, key.scale, noise.basis, number, seed, device, progress)
     except ConditionError:  # the key's own draw met the limit; others may not
         return None
 
@@ -150,6 +149,7 @@ def ranked(
         a_m: (t, d) standardised invariant of the original.
         scale: scale_wm as a number.
         basis: the release's, for a key with noise.
+        per_map: decoys that share a map and its null; another number gives other decoys for the same seed.
 
     Raises:
         ConditionError: condition_limit was not reached.
@@ -297,3 +297,18 @@ def _combined(
         log10_p=np.minimum(0.0, combined),
         log10_p_count=np.array(tails)[counts],
     )
+
+
+def share_below(risks: NDArray[np.float64], level: float) -> dict[str, float]:
+    """How many of the risks are at or below 10**level, and the share's central 95% interval (Clopper-Pearson)."""
+    n, k = int(risks.size), int((risks <= level).sum())
+    low, high = clopper_pearson(k, n)
+    return {"log10_risk": level, "count": k, "share": k / n, "low": low, "high": high}
+
+
+def clopper_pearson(k: int, n: int) -> tuple[float, float]:
+    """The exact interval for a share, given k of n."""
+    tail = (1 - CONFIDENCE) / 2
+    low = 0.0 if k == 0 else float(betaincinv(k, n - k + 1, tail))
+    high = 1.0 if k == n else float(betaincinv(k + 1, n - k, 1 - tail))
+    return low, high

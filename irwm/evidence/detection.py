@@ -105,7 +105,7 @@ def detect_each(
     # A fingerprint is searched for only with the reading that verdicts use. Other readings are for comparison.
     both = (statistic, invariant) == WAYS[0]
     unread = listed(examination.suspect.unread)  # once: it searches the suspect's folder
-    for finding in _detect(examination, keys, seed, (statistic, invariant), keys_tried, both):
+    for finding in detect_marks(examination, keys, seed, statistic, invariant, keys_tried, fingerprints=both):
         yield judge_opened(finding, unread)
 
 
@@ -116,34 +116,29 @@ def detect_marks(
     statistic: str = "joint",
     invariant: str = "original",
     keys_tried: int | None = None,
+    *,
+    fingerprints: bool = False,
 ) -> Iterator[Finding]:
     """As `detect_each`, but only by the marks, for a caller that reads the fingerprints by `irwm.tracing`.
 
     The correction is that of `detect_each`: it includes the fingerprints.
+
+    Args:
+        fingerprints: also reads the fingerprint of a key whose mark is not clear enough.
     """
-    yield from _detect(examination, keys, seed, (statistic, invariant), keys_tried, False)
-
-
-def _detect(
-    examination: Examination,
-    keys: Sequence[Key],
-    seed: int,
-    way: tuple[str, str],
-    keys_tried: int | None,
-    both: bool,
-) -> Iterator[Finding]:
+    way = (statistic, invariant)
     tried = len(keys) if keys_tried is None else keys_tried
     _check(tried, way)
     first, parts = examination.places[0], [key.at(_places(examination, key)[0]) or key for key in keys]
     _, place = on_device(lambda device: examination.on(device).at(first).check(parts), examination.device)
     question = _Question(seed, _null_orders(examination, keys, seed), tried)
-    fingerprints = Fingerprints(keys)
+    kept = Fingerprints(keys)
 
     def found(key: Key) -> Finding:
         def read(device: str) -> Finding:
             here = examination.on(device)
             finding = _read(here, key, question, way)
-            return _with_fingerprint(here, key, finding, fingerprints) if both else finding
+            return _with_fingerprint(here, key, finding, kept) if fingerprints else finding
 
         finding, used = on_device(read, place)
         if used == examination.device:

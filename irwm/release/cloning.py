@@ -11,7 +11,6 @@ from __future__ import annotations
 import errno
 import os
 import tempfile
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -70,14 +69,14 @@ def clone(source: ClonedFrom, target: Path) -> FileState | None:
             try:
                 state = _cloned(writer, reader)
             except BaseException:
-                _discard(target)
+                target.unlink(missing_ok=True)
                 raise
             finally:
                 os.close(writer)
     except CheckpointChangedError:
         state = None  # the finished copy was moved or edited, so the original is copied
     if state is None or state.size != source.seen.size:
-        _discard(target)
+        target.unlink(missing_ok=True)
         return None
     return state
 
@@ -106,8 +105,3 @@ def clones_in(folder: Path) -> bool:
     except OSError:
         return False
     return True
-
-
-def _discard(target: Path) -> None:
-    with suppress(FileNotFoundError):
-        os.unlink(target)

@@ -39,50 +39,21 @@ from typing import TYPE_CHECKING
 from irwm.lazy import imported_on_use
 
 if TYPE_CHECKING:
-    from irwm.report.document import SCHEMA, VERSION, ReportError, finding_document, from_json, to_json
-    from irwm.report.html import render_html
-    from irwm.report.items import FileRecord, ItemDescription, KeyInfo, SelfTest, installed_versions
-    from irwm.report.reproduction import Difference, reproduce
-    from irwm.report.verify import verify_report
-    from irwm.report.write import write_report
+    from irwm.report.document import SCHEMA as SCHEMA
+    from irwm.report.document import VERSION as VERSION
+    from irwm.report.document import ReportError as ReportError
+    from irwm.report.document import finding_document as finding_document
+    from irwm.report.document import from_json as from_json
+    from irwm.report.document import to_json as to_json
+    from irwm.report.html import render_html as render_html
+    from irwm.report.items import FileRecord as FileRecord
+    from irwm.report.items import ItemDescription as ItemDescription
+    from irwm.report.items import KeyInfo as KeyInfo
+    from irwm.report.items import SelfTest as SelfTest
+    from irwm.report.items import installed_versions as installed_versions
+    from irwm.report.reproduction import Difference as Difference
+    from irwm.report.reproduction import reproduce as reproduce
+    from irwm.report.verify import verify_report as verify_report
+    from irwm.report.write import write_report as write_report
 
-__all__ = [
-    "SCHEMA",
-    "VERSION",
-    "Difference",
-    "FileRecord",
-    "ItemDescription",
-    "KeyInfo",
-    "ReportError",
-    "SelfTest",
-    "finding_document",
-    "from_json",
-    "installed_versions",
-    "render_html",
-    "reproduce",
-    "to_json",
-    "verify_report",
-    "write_report",
-]
-
-# The module of each name.
-_HOMES = {
-    "SCHEMA": "document",
-    "VERSION": "document",
-    "Difference": "reproduction",
-    "FileRecord": "items",
-    "ItemDescription": "items",
-    "KeyInfo": "items",
-    "ReportError": "document",
-    "SelfTest": "items",
-    "finding_document": "document",
-    "from_json": "document",
-    "installed_versions": "items",
-    "render_html": "html",
-    "reproduce": "reproduction",
-    "to_json": "document",
-    "verify_report": "verify",
-    "write_report": "write",
-}
-
-__getattr__, __dir__ = imported_on_use(__name__, _HOMES)
+__getattr__, __dir__ = imported_on_use(__name__)

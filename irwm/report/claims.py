@@ -11,7 +11,7 @@ from irwm.errors import IrwmError
 from irwm.report import schema
 from irwm.report.checks import IDENTITY, LOG
 from irwm.report.document import ReportError
-from irwm.report.reproduction import RELATIVE, Difference
+from irwm.report.reproduction import Difference, same
 from irwm.report.structure import plain
 from irwm.report.value_states import Stated
 
@@ -79,16 +79,8 @@ def wrong(claims: Iterable[Claim]) -> Iterator[Difference]:
     for where, recorded, expected in claims:
         if type(recorded) is type(expected) and recorded == expected:  # true for nearly all; fast
             continue
-        if not _agree(plain(recorded), plain(expected)):
+        if not same(plain(recorded), plain(expected), absolute=_ABSOLUTE):
             yield Difference(where, recorded, expected)
-
-
-def _agree(recorded: Any, expected: Any) -> bool:
-    """Whether two values are equal; numbers may differ by the rounding of another processor."""
-    if isinstance(recorded, float) or isinstance(expected, float):
-        numbers = all(isinstance(v, (int, float)) and not isinstance(v, bool) for v in (recorded, expected))
-        return numbers and math.isclose(recorded, expected, rel_tol=RELATIVE, abs_tol=_ABSOLUTE)
-    return type(recorded) is type(expected) and bool(recorded == expected)
 
 
 def contradicted(claims: Iterable[Claim], problem: str, assigned: set[str] | None = None) -> list[Difference]:

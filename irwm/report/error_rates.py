@@ -6,17 +6,15 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
 import numpy as np
-from scipy.special import betaincinv
 
 from irwm import Finding
-from irwm.evidence.decoys import Decoys
+from irwm.evidence.decoys import Decoys, share_below
 from irwm.evidence.verdict import FOUND_LOG10_RISK, log10_risk
 from irwm.report import schema, wording
 from irwm.report.plots.summaries import DecoyHistogram, decoy_histogram
 
 # Chances at which the share of decoys is given: the powers of ten down to that of the verdict "found".
 LEVELS = tuple(range(-1, int(FOUND_LOG10_RISK) - 1, -1))
-CONFIDENCE = 0.95
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,21 +99,6 @@ def decoy_section(decoys: Decoys, finding: Finding) -> dict[str, object]:
         "suspect_log10_risk": own,
         "as_low_as_suspect": int((risks <= own).sum()),
     }
-
-
-def share_below(risks: np.ndarray, level: float) -> dict[str, float]:
-    """How many of the risks are at or below 10**level, and the share's central 95% interval (Clopper-Pearson)."""
-    n, k = int(risks.size), int((risks <= level).sum())
-    low, high = clopper_pearson(k, n)
-    return {"log10_risk": level, "count": k, "share": k / n, "low": low, "high": high}
-
-
-def clopper_pearson(k: int, n: int) -> tuple[float, float]:
-    """The exact interval for a share, given k of n."""
-    tail = (1 - CONFIDENCE) / 2
-    low = 0.0 if k == 0 else float(betaincinv(k, n - k + 1, tail))
-    high = 1.0 if k == n else float(betaincinv(k + 1, n - k, 1 - tail))
-    return low, high
 
 
 def document_decoys(document: schema.Report) -> DecoyHistogram | None:

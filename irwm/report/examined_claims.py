@@ -17,14 +17,14 @@ from irwm.checkpoint.served_model import ANSWERS
 from irwm.checkpoint.served_source import utc_text
 from irwm.errors import printable
 from irwm.evidence import lineage as lineages
-from irwm.evidence.decoys import BANK_ROWS, MOST_PERMUTATIONS, MOST_POSITIONS, NUMBER, PER_MAP
+from irwm.evidence.decoys import BANK_ROWS, MOST_PERMUTATIONS, MOST_POSITIONS, NUMBER, PER_MAP, clopper_pearson
 from irwm.evidence.examination import BORROWED
 from irwm.evidence.finding import FOUND, INCONCLUSIVE
 from irwm.evidence.unrelated import Agreement, agreement_of, kept_models
 from irwm.report import schema, tracing
 from irwm.report.claims import Claim, at_least, digest, each, equal, item, must, one_of, present_and_count, within
 from irwm.report.document import ROWS_LISTED
-from irwm.report.error_rates import LEVELS, clopper_pearson
+from irwm.report.error_rates import LEVELS
 from irwm.report.items import answers_of, control_of_neutral
 from irwm.report.plots.summaries import BINS, DECOY_BIN
 from irwm.report.recorded import finding_of

@@ -6,7 +6,7 @@ import contextlib
 import hashlib
 import os
 import platform
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -52,75 +52,30 @@ class FileRecord:
     sha256: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class ReadRange:
-    """A part of a file on a server that was read.
-
-    Attributes:
-        start, stop: half-open, in bytes.
-        sha256: of these bytes, hex.
-        utc: when they arrived, by the examiner's clock, ISO 8601.
-    """
-
-    start: int
-    stop: int
-    sha256: str
-    utc: str
-
-
-@dataclass(frozen=True, slots=True)
-class SourceFile:
-    """A file on a server of which parts were read.
-
-    Attributes:
-        name: relative to the item's folder.
-        bytes: size of the whole file.
-        sha256: of the whole file, as the server stated it; "" if it stated none.
-        etag: the server's mark of the version; "" if it stated none.
-        ranges: the parts, in the order of reading.
-    """
-
-    name: str
-    bytes: int
-    sha256: str
-    etag: str
-    ranges: tuple[ReadRange, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Source:
-    """The server that an item was read from.
-
-    Attributes:
-        address: as it was given.
-        server: the host or bucket.
-        commit: of a repository; "" elsewhere.
-        files: those of which parts were read until the description was made.
-    """
-
-    address: str
-    server: str
-    commit: str
-    files: tuple[SourceFile, ...]
-
-    @classmethod
-    def of(cls, checkpoint: Checkpoint) -> Source | None:
-        """The source of a checkpoint; None for files of this machine."""
-        folder = folder_of(checkpoint)
-        mirrored = mirror_of(folder / CONFIG_NAME)
-        if mirrored is None:
-            return None
-        mirror, name = mirrored
-        below = name.removesuffix(CONFIG_NAME)
-        ranges: dict[str, list[ReadRange]] = {}
-        for each in mirror.reads:
-            ranges.setdefault(each.file, []).append(ReadRange(each.start, each.stop, each.sha256, each.utc))
-        files = tuple(
-            SourceFile(file.name.removeprefix(below), file.size, file.sha256, file.etag, tuple(ranges[file.name]))
-            for file in mirror.listing.files
-            if file.name in ranges and file.name.startswith(below)
-        )
-        return cls(mirror.listing.address, mirror.listing.server, mirror.listing.commit, files)
+def source_of(checkpoint: Checkpoint) -> schema.Source | None:
+    """The server that a checkpoint is read from, and what was read so far; None for files of this machine."""
+    mirrored = mirror_of(folder_of(checkpoint) / CONFIG_NAME)
+    if mirrored is None:
+        return None
+    mirror, name = mirrored
+    below = name.removesuffix(CONFIG_NAME)
+    ranges: dict[str, list[schema.ReadRange]] = {}
+    for each in mirror.reads:
+        part: schema.ReadRange = {"start": each.start, "stop": each.stop, "sha256": each.sha256, "utc": each.utc}
+        ranges.setdefault(each.file, []).append(part)
+    listing = mirror.listing
+    files: list[schema.SourceFile] = [
+        {
+            "name": file.name.removeprefix(below),
+            "bytes": file.size,
+            "sha256": file.sha256,
+            "etag": file.etag,
+            "ranges": ranges[file.name],
+        }
+        for file in listing.files
+        if file.name in ranges and file.name.startswith(below)
+    ]
+    return {"address": listing.address, "server": listing.server, "commit": listing.commit, "files": files}
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,7 +117,7 @@ class ItemDescription:
     other_files: tuple[FileRecord, ...] = ()
     notes: tuple[str, ...] = ()
     answers: Heard | None = None
-    source: Source | None = None
+    source: schema.Source | None = None
 
     @property
     def is_adapter(self) -> bool:
@@ -211,7 +166,7 @@ class ItemDescription:
             other_files=others[:MOST_OTHER],
             notes=(*notes, MORE_FILES) if len(others) > MOST_OTHER else notes,
             answers=checkpoint.answers,
-            source=Source.of(checkpoint) if checkpoint.answers is None else None,
+            source=source_of(checkpoint) if checkpoint.answers is None else None,
         )
 
 
@@ -368,14 +323,20 @@ def after_controls(verdict: schema.Said, tests: Sequence[schema.SelfTest]) -> sc
     return {**verdict, "word": INCONCLUSIVE, "reason": reason, "rests_on": "mark"}
 
 
-def installed_versions() -> dict[str, str]:
-    """Versions of this program, Python and the libraries behind the numbers, as installed here."""
-    found = {"irwm": irwm.__version__, "Python": platform.python_version()}
-    for name in _LIBRARIES:
+def versions_of(packages: Iterable[str]) -> dict[str, str]:
+    """Installed versions of these packages."""
+    found = {}
+    for name in packages:
         try:
             found[name] = version(name)
         except PackageNotFoundError:
             found[name] = "not installed"
+    return found
+
+
+def installed_versions() -> dict[str, str]:
+    """Versions of this program, Python and the libraries behind the numbers, as installed here."""
+    found = {"irwm": irwm.__version__, "Python": platform.python_version()} | versions_of(_LIBRARIES)
     return found | {LAYOUT: _layout(), "System": f"{platform.system()} {platform.machine()}"}
 
 

@@ -14,7 +14,7 @@ from irwm import Key
 from irwm.report import schema
 from irwm.report.document import opening, read_document
 from irwm.report.html import page
-from irwm.report.items import ItemDescription
+from irwm.report.items import ItemDescription, KeyInfo
 from irwm.report.lab_rows import (
     MODES,
     USABLE,
@@ -97,13 +97,7 @@ def mark_section(mode: str, key: Key, release: ItemDescription, unmeasured: str)
     section: schema.LabMark = plain(
         {
             "mode": mode,
-            "key": {
-                "commitment": key.commitment,
-                "owner": key.owner,
-                "recipient": key.recipient,
-                "scale": key.scale,
-                "model_fingerprint": key.model_fingerprint,
-            },
+            "key": {"commitment": key.commitment, **asdict(KeyInfo.of(key))},
             "parameters": key.parameters.to_dict(),
             "release": asdict(release),
             "unmeasured": unmeasured,

@@ -22,7 +22,7 @@ from irwm.evidence.lineage import Lineage
 from irwm.evidence.unrelated import AmongUnrelated
 from irwm.report import schema
 from irwm.report.document import column
-from irwm.report.items import FileRecord, ItemDescription, ReadRange, SelfTest, Source, SourceFile
+from irwm.report.items import FileRecord, ItemDescription, SelfTest
 from irwm.scheme.parameters import EMBEDDING
 
 _NONE: NDArray[np.float64] = np.empty(0)
@@ -94,21 +94,8 @@ def item_of(recorded: schema.Item) -> ItemDescription:
         "other_files": tuple(FileRecord(**file) for file in recorded["other_files"]),
         "notes": tuple(recorded["notes"]),
     }
-    parts = {"answers": heard_of(recorded["answers"]), "source": _source_of(recorded["source"])}
-    values: Any = {**recorded, **lists, **parts}
+    values: Any = {**recorded, **lists, "answers": heard_of(recorded["answers"])}
     return ItemDescription(**values)
-
-
-def _source_of(recorded: schema.Source | None) -> Source | None:
-    if recorded is None:
-        return None
-    files = (
-        SourceFile(
-            file["name"], file["bytes"], file["sha256"], file["etag"], tuple(ReadRange(**p) for p in file["ranges"])
-        )
-        for file in recorded["files"]
-    )
-    return Source(recorded["address"], recorded["server"], recorded["commit"], tuple(files))
 
 
 def heard_of(recorded: schema.Answers | None) -> Heard | None:

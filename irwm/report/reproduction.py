@@ -290,13 +290,15 @@ def should_be(wrong: Iterable[Difference], most: int = 120) -> str:
     )
 
 
-def same(recorded: Any, found: Any, tolerance: float = RELATIVE) -> bool:
+def same(recorded: Any, found: Any, tolerance: float = RELATIVE, absolute: float | None = None) -> bool:
     """Whether two values of a document are equal, as far as two runs of the same examination can be.
 
     Args:
-        tolerance: relative, and absolute for values below one.
+        tolerance: relative.
+        absolute: for values below one; None for the same as `tolerance`.
     """
     if isinstance(recorded, float) or isinstance(found, float):
         numbers = all(isinstance(v, (int, float)) and not isinstance(v, bool) for v in (recorded, found))
-        return numbers and math.isclose(recorded, found, rel_tol=tolerance, abs_tol=tolerance)
-    return type(recorded) is type(found) and recorded == found
+        near = tolerance if absolute is None else absolute
+        return numbers and math.isclose(recorded, found, rel_tol=tolerance, abs_tol=near)
+    return type(recorded) is type(found) and bool(recorded == found)

@@ -85,6 +85,8 @@ class Answers(TypedDict):
 
 
 class ReadRange(TypedDict):
+    """A part of a file on a server that was read: half-open, in bytes. It arrived at `utc`, by the examiner's clock."""
+
     start: int
     stop: int
     sha256: str
@@ -92,6 +94,11 @@ class ReadRange(TypedDict):
 
 
 class SourceFile(TypedDict):
+    """A file on a server of which parts were read, in this order; its name is relative to the item's folder.
+
+    `sha256` of the whole file and `etag` are as the server stated them, or "".
+    """
+
     name: str
     bytes: int
     sha256: str
@@ -100,7 +107,7 @@ class SourceFile(TypedDict):
 
 
 class Source(TypedDict):
-    """The server that an item was read from."""
+    """The server that an item was read from: a host or bucket, and a repository's commit ("" elsewhere)."""
 
     address: str
     server: str

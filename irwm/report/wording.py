@@ -465,7 +465,7 @@ def reproduction(
         file = json.dumps(printable(suspect.files[0].name))
         return {"python": _generated_again(ours, file, found["risk"]), "tolerance": TOLERANCE_OF_TEXT}
     if suspect.source is not None:
-        theirs = json.dumps(printable(suspect.source.address))
+        theirs = json.dumps(printable(suspect.source["address"]))
     opening = (
         f"suspect = irwm.open_checkpoint({theirs}{', base=model' if suspect.is_adapter else ''})"
         "   # the path to the suspect"

@@ -11,11 +11,11 @@ import pytest
 import torch
 
 import irwm
+from irwm.evidence.decoys import clopper_pearson
 from irwm.evidence.finding import Finding
 from irwm.evidence.likelihood_ratio import likelihood_ratio_log10
 from irwm.evidence.verdict import COMBINATIONS, FOUND_LOG10_RISK, log10_risk
 from irwm.report import render_html
-from irwm.report.error_rates import clopper_pearson
 from irwm.scheme.keystream import derive
 from irwm.scheme.parameters import chance_of_counting
 from irwm.scheme.probabilities import LN10, binomial_tail_log, fisher_floor_log10, fisher_log10

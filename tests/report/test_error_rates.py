@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 import irwm
-from irwm.evidence.decoys import Decoys, decoys
+from irwm.evidence.decoys import Decoys, clopper_pearson, decoys
 from irwm.report import from_json, render_html, reproduce, to_json, wording
 from irwm.report.document import without_times
-from irwm.report.error_rates import ErrorRates, NeutralModel, clopper_pearson, document_decoys, section
+from irwm.report.error_rates import ErrorRates, NeutralModel, document_decoys, section
 from irwm.report.figures import document_figures
 from irwm.report.plots.decoys import decoy_risks
 from irwm.report.plots.summaries import decoy_histogram

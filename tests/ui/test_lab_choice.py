@@ -36,15 +36,14 @@ from ui.components.lab_choice import (
 from ui.components.markup import own
 from ui.explore_settings import ExploreSettings
 from ui.jobs import runner
+from ui.jobs.requests import LARGEST_SEED, whole_number
 from ui.pages.lab import (
-    LARGEST_SEED,
     LEAST_TOKENS,
     MOST_TOKENS,
     PAPER,
     REHEARSE,
     RELEASE,
     STANDARD,
-    _whole,
     keys_for,
     trial_marks,
 )
@@ -201,7 +200,7 @@ def test_the_key_of_a_release_is_found_by_its_record(tmp_path: Path, tiny_path: 
 def test_only_whole_numbers_in_range_are_taken(
     least: int, most: int, good: tuple[float, ...], bad: tuple[float | None, ...]
 ) -> None:
-    assert [_whole("seed", each, least, most) for each in good] == list(good)
+    assert [whole_number("seed", each, least, most) for each in good] == list(good)
     for each in bad:
         with pytest.raises(IrwmError):
-            _whole("seed", each, least, most)
+            whole_number("seed", each, least, most)

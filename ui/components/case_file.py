@@ -15,13 +15,6 @@ from ui.components.markup import beneath, each, moment, own, record_row, table, 
 from ui.components.notices import copyable, empty_html
 from ui.units import size_text
 
-# Sends the id of the chosen line. The line's name is a real button, so that the list works by keyboard.
-LIST_SCRIPT = """
-element.addEventListener('click', (event) => {
-  const line = event.target.closest('[data-record]');
-  if (line) trigger('chosen', {record: line.dataset.record});
-});
-"""
 NO_CASES = empty_html(
     "No cases yet",
     "When you investigate a suspect, a case is opened for it and listed here. You can also open a case below and add "

@@ -15,8 +15,8 @@ from ui.components.job_card import duration_text, state_html
 from ui.components.markup import moment, record_row, table
 from ui.components.notices import empty_html
 
-# Like the script of the list of cases. It also keeps the keyboard focus when the list is redrawn, which happens every
-# few seconds while a job runs.
+# Sends the id of the chosen line. The line's name is a real button, so that the list works by keyboard. The list may be
+# redrawn every few seconds, so the script keeps the keyboard focus.
 LIST_SCRIPT = """
 let held = null;
 const of = (target) => target.closest?.('[data-record]')?.dataset.record ?? null;

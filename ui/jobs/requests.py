@@ -354,10 +354,18 @@ def checked_seed(seed: float | None) -> int:
     Raises:
         IrwmError: not a whole number, or out of range.
     """
-    value = 0 if seed is None else seed
-    if not 0 <= value <= LARGEST_SEED or value != int(value):  # not finite fails the first comparison
+    return whole_number("seed", 0 if seed is None else seed, 0, LARGEST_SEED)
+
+
+def whole_number(what: str, value: float | None, low: int, high: int) -> int:
+    """A number as typed.
+
+    Raises:
+        IrwmError: not a whole number, or out of range.
+    """
+    if value is None or not low <= value <= high or value != int(value):  # not finite fails the comparison
         raise IrwmError(
-            "the seed is out of range", expected=f"a whole number from 0 to {LARGEST_SEED}", found=str(seed)
+            f"the {what} is out of range", expected=f"a whole number from {low} to {high}", found=str(value)
         )
     return int(value)
 

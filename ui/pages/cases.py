@@ -13,7 +13,6 @@ from storage.case_archive import export_case
 from storage.casebook import LONGEST_TITLE
 from storage.vault import Vault
 from ui.components.case_file import (
-    LIST_SCRIPT,
     CaseLine,
     case_head_html,
     cases_html,
@@ -27,6 +26,7 @@ from ui.components.events import PRIVATE, in_turn, unchanged
 from ui.components.guarded import guarded
 from ui.components.item_form import item_form
 from ui.components.job_card import job_card
+from ui.components.job_list import LIST_SCRIPT
 from ui.components.next_steps import AWAIT_RESULT, OUTCOME, TO_RESULT
 from ui.components.paged_table import damage_html
 from ui.components.places import Places

@@ -31,7 +31,7 @@ from ui.components.places import Places, at
 from ui.context import Context
 from ui.explore_settings import MOST_CHARACTERS, ExploreSettings
 from ui.jobs import runner
-from ui.jobs.requests import Asked
+from ui.jobs.requests import Asked, checked_seed, whole_number
 from ui.services.request import LabRequest
 from ui.settings import DEMO
 
@@ -47,7 +47,6 @@ TRIAL_MARK = (
 STANDARD, PAPER = "standard", "paper"
 TEXTS = (".txt", ".md")
 LEAST_TOKENS, USUAL_TOKENS, MOST_TOKENS = 64, 1024, 65_536
-LARGEST_SEED = 2**31 - 1
 # Most keys of one original that the list offers; the release's own key is always first.
 MOST_KEYS = 200
 # Bundled, so that "Start" does something useful in the first minute.
@@ -252,8 +251,8 @@ class Lab:
             original=shown_path(path),
             trials=self.page.choice.trials(*chosen),
             text=shown_path(self.page.text.check(file or "")) if (file or "").strip() else "",
-            tokens=_whole("number of tokens", tokens, LEAST_TOKENS, MOST_TOKENS),
-            seed=_whole("seed", 0 if seed is None else seed, 0, LARGEST_SEED),
+            tokens=whole_number("number of tokens", tokens, LEAST_TOKENS, MOST_TOKENS),
+            seed=checked_seed(seed),
             device=self.context.settings.device,
             case_id=next((case.id for case in vault.cases() if named and case.title == named), ""),
             case_title=named or f"Lab: {DEMO_NAME if path == DEMO else path.name}",
@@ -325,11 +324,3 @@ def trial_marks(path: Path, modes: list[str] | None, preset: str, text: str | No
             )
         usual[mode] = given.parameters
     return {mode: usual[mode] for mode in MODES if mode in modes}
-
-
-def _whole(what: str, value: float | None, low: int, high: int) -> int:
-    if value is None or not low <= value <= high or value != int(value):  # not finite fails the comparison
-        raise IrwmError(
-            f"the {what} is out of range", expected=f"a whole number from {low} to {high}", found=str(value)
-        )
-    return int(value)

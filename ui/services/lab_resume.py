@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from irwm.attacks.rewrite import COMPANIONS
 from irwm.errors import IrwmError
 from irwm.report import schema
-from irwm.report.items import LAYOUT
+from irwm.report.items import LAYOUT, versions_of
 from irwm.report.lab import lab_html
 from storage.jobs import Jobs
 from ui.services.stored_results import lab_of
@@ -27,13 +26,7 @@ _TOOLS = (
 
 def tools() -> dict[str, str]:
     """Installed versions of the programs that the attacks and the measurement use."""
-    found = {}
-    for name in _TOOLS:
-        try:
-            found[name] = version(name)
-        except PackageNotFoundError:
-            found[name] = "not installed"
-    return found
+    return versions_of(_TOOLS)
 
 
 def companions(*models: Path | None) -> str:

@@ -43,15 +43,15 @@ class Content:
     notes: tuple[str, ...] = ()
 
 
-def first_bytes(path: Path, folder: Path | None = None) -> tuple[bytes, FileState]:
-    """The beginning of a file, enough to identify its format, and the file's state; see `open_regular`.
+def first_bytes(path: Path, folder: Path | None = None, most: int = MAGIC_BYTES) -> tuple[bytes, FileState]:
+    """The beginning of a file, by default enough to identify its format, and its state; see `open_regular`.
 
     Raises:
         NotACheckpointError: missing, unreadable, or not a regular file.
         CheckpointChangedError: it shrank while it was read.
     """
     with open_regular(path, folder) as (descriptor, seen):
-        start = bytearray(min(seen.size, MAGIC_BYTES))
+        start = bytearray(min(seen.size, most))
         read_into(descriptor, path, 0, memoryview(start))
     return bytes(start), seen
 

@@ -46,12 +46,6 @@ class ReadBudget:
         self._headers = HEADER_BYTES
         self._lock = Lock()
 
-    @contextlib.contextmanager
-    def opened(self, path: Path) -> Iterator[tuple[int, FileState]]:
-        """As `files.open_regular`, inside the folder."""
-        with open_regular(path, self.folder) as found:
-            yield found
-
     def take_header(self, path: Path, size: int) -> None:
         """Counts the bytes of a header, or of an answer about one.
 
@@ -116,7 +110,7 @@ class ReadBudget:
             )
         began = self._clock()
         try:
-            with self.opened(path) as (opened, _), for_another_process(path, opened) as descriptor:
+            with open_regular(path, self.folder) as (opened, _), for_another_process(path, opened) as descriptor:
                 yield (
                     replace(LIMITS, seconds=int(min(LIMITS.seconds, left)), output=max(0, min(LIMITS.output, headers))),
                     descriptor,

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from irwm.checkpoint.dtypes import BITS
-from irwm.checkpoint.files import FileState, parse_json, read_into
+from irwm.checkpoint.files import FileState, open_regular, parse_json, read_into
 from irwm.checkpoint.formats.content import (
     MAX_COUNT,
     MAX_DIMENSIONS,
@@ -67,7 +67,7 @@ def read_metadata(path: Path) -> dict[str, str]:
 
 def _header(path: Path, budget: ReadBudget) -> tuple[dict[str, object], FileState, int]:
     """The header's JSON object, the file's state, and where the tensors' bytes begin."""
-    with budget.opened(path) as (descriptor, seen):
+    with open_regular(path, budget.folder) as (descriptor, seen):
         start = bytearray(min(seen.size, MAGIC_BYTES))
         read_into(descriptor, path, 0, memoryview(start))
         length = _header_length(path, seen.size, bytes(start))

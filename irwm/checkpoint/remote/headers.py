@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import posixpath
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -63,17 +64,14 @@ def _fetch_archive(mirror: Mirror, name: str, path: Path, size: int) -> None:
     ranges, small = [(0, min(size, _ENTRY_BYTES))], 0
     left = set(_SMALL)
     for entry in entries:
-        length, last = _ENTRY_BYTES + len(entry.orig_filename.encode("utf-8", "replace")), _last(entry.filename)
+        length = _ENTRY_BYTES + len(entry.orig_filename.encode("utf-8", "replace"))
+        last = posixpath.basename(entry.filename)
         if last in left and small + entry.file_size <= _MOST_SMALL:  # only the first of each name
             left.remove(last)
             small += entry.file_size
             length += entry.file_size
         ranges.append((entry.header_offset, min(size, entry.header_offset + length)))
     mirror.fetch(name, ranges)
-
-
-def _last(name: str) -> str:
-    return name.rsplit("/", 1)[-1]
 
 
 class _Stream(io.RawIOBase):

@@ -155,7 +155,8 @@ def opened(url: str, what: str, *, asked: Mapping[str, str] | None = None, hub: 
             before.append(answer.headers)
             held.close()
             url = _redirected(url, place, what, len(before))
-        _require_success(answer, what)
+        if answer.status_code >= 300:
+            raise RefusedError(answer, what)
         yield Answered(answer, tuple(before))
 
 
@@ -222,11 +223,6 @@ def _redirected(url: str, place: str, what: str, count: int) -> str:
         host = printable(urlsplit(found).netloc, 80)
         raise RemoteError("The server redirected to an unencrypted address", file=what, found=host)
     return found
-
-
-def _require_success(answer: httpx2.Response, what: str) -> None:
-    if answer.status_code >= 300:
-        raise RefusedError(answer, what)
 
 
 def _asked_wait(answer: httpx2.Response, what: str) -> float:

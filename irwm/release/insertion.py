@@ -29,7 +29,7 @@ from irwm.release.cloning import ClonedFrom
 from irwm.release.front_matter import rewrites_of
 from irwm.release.patches import NoisyRows, Patches, row_patches
 from irwm.release.publish import Published, Sign, publish
-from irwm.release.unmarked import RowSearch, holders, require_no_unmarked_copy, searched_rows
+from irwm.release.unmarked import ChangedRows, holders, require_no_unmarked_copy, searched_for
 from irwm.scheme import statistic as stat
 from irwm.scheme.basis import Basis
 from irwm.scheme.condition import permute_rows
@@ -121,7 +121,9 @@ def insert(
     for matrix in places:
         require_no_unmarked_copy(matrix, changed)
     patches = _together(mark.patches(names[place]) for place, mark in marks.items())
-    search = RowSearch(searched_rows([(mark.model, mark.tokens, mark.noisy is not None) for mark in marks.values()]))
+    search = searched_for(
+        [ChangedRows(mark.model, mark.tokens, mark.rows, mark.noisy is not None) for mark in marks.values()]
+    )
     published = publish(
         model,
         out_dir,

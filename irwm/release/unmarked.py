@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -146,13 +146,16 @@ class RowSearch:
 
     Args:
         rows: (n, d) float32, rows of the original that no file of the release may contain.
+        columns: (n,) a coordinate in which each row changes. A part of the row around it is searched for, because the
+            rest may be the same in the release.
     """
 
-    def __init__(self, rows: torch.Tensor) -> None:
+    def __init__(self, rows: torch.Tensor, columns: Sequence[int]) -> None:
         self._needles: list[bytes] = []
-        for row in rows:
+        for row, column in zip(rows, columns, strict=True):
             for dtype in SEARCHED:
-                needle = row.to(dtype).contiguous().view(torch.uint8).numpy().tobytes()[:SEARCHED_BYTES]
+                part = row[_around(column, len(row), dtype)].to(dtype)
+                needle = part.contiguous().view(torch.uint8).numpy().tobytes()
                 # With too few different bytes, as in an almost empty row, a row would be found anywhere.
                 if len(needle) >= 32 and len(set(needle)) >= 16:
                     self._needles.append(needle)
@@ -207,20 +210,46 @@ def _words(data: bytes | bytearray, size: int, stride: int) -> NDArray[np.uint64
     return np.ndarray((count,), np.dtype("<u8"), buffer=data, strides=(stride,)).astype(np.uint64)
 
 
-def searched_rows(marks: Sequence[tuple[Checkpoint, NDArray[np.int64], bool]]) -> torch.Tensor:
-    """(n, d) original rows that no file of the release may contain: some of those that a mark replaces, for each
-    matrix.
+def _around(column: int, width: int, dtype: torch.dtype) -> slice:
+    """The coordinates around a column whose numbers take `SEARCHED_BYTES`; those of a longer dtype are within them."""
+    size = SEARCHED_BYTES // dtype.itemsize
+    start = max(0, min(column - size // 2, width - size))
+    return slice(start, start + size)
 
-    Args:
-        marks: each matrix, the (l,) rows that its mark replaces, and whether noise changes all other rows too.
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ChangedRows:
+    """The rows of a matrix that a mark replaces.
+
+    Attributes:
+        matrix: the original with the matrix in the embedding's place.
+        ids: (l,) the rows.
+        marked: (l, d) their new values.
+        everywhere: noise changes all other rows too.
     """
-    found = []
-    for matrix, changed, _ in marks:
-        ids = changed
-        for other, changed_there, everywhere in marks:
-            # A head that began as a copy of the embedding keeps the embedding's rows if the head is not marked.
-            if other is not matrix and not everywhere:
-                differs = (other.embedding(ids) != matrix.embedding(ids)).any(dim=1).numpy()
-                ids = ids[differs | np.isin(ids, changed_there)]
-        found.append(matrix.embedding(ids[:: max(1, len(ids) // SEARCHED_ROWS)][:SEARCHED_ROWS]))
-    return torch.cat(found)
+
+    matrix: Checkpoint
+    ids: NDArray[np.int64]
+    marked: torch.Tensor
+    everywhere: bool
+
+
+def searched_for(marks: Sequence[ChangedRows]) -> RowSearch:
+    """A search for original rows that no file of the release may contain: some that a mark replaces, per matrix."""
+    rows, columns = [], []
+    for mark in marks:
+        originals = mark.matrix.embedding(mark.ids)
+        changed = (mark.marked.to(originals) - originals).abs().argmax(dim=1).tolist()
+        parts = [_around(column, originals.shape[1], SEARCHED[0]) for column in changed]
+        gone = np.ones(len(changed), dtype=bool)
+        for other in marks:
+            # A head that began as a copy of the embedding keeps the rows that only the embedding's mark replaces.
+            if other is not mark and not other.everywhere:
+                theirs = other.matrix.embedding(mark.ids)
+                differs = [not torch.equal(theirs[i, part], originals[i, part]) for i, part in enumerate(parts)]
+                gone &= differs | np.isin(mark.ids, other.ids)
+        places = np.flatnonzero(gone)
+        chosen = places[:: max(1, len(places) // SEARCHED_ROWS)][:SEARCHED_ROWS]
+        rows.append(originals[chosen])
+        columns += [changed[i] for i in chosen]
+    return RowSearch(torch.cat(rows), columns)

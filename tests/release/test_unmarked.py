@@ -151,6 +151,36 @@ def test_a_release_with_original_rows_in_a_copied_file_is_refused(
     assert not (tmp_path / "out").exists()
 
 
+WIDE = 1024
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("preset", [PAPER, one_owner(WIDE), many_recipients(WIDE)], ids=["paper", "standard", "many"])
+def test_a_mark_of_few_coordinates_in_a_wide_model_is_released(
+    tmp_path: Path, preset: irwm.Parameters, dtype: torch.dtype
+) -> None:
+    """The paper's mark replaces few coordinates, so most of a row is the same in the release."""
+    path = write_llama(tmp_path / "model", dtype=dtype, hidden_size=WIDE, vocab_size=1500)
+    original, _, release = insert(path, preset, tmp_path / "out")
+    assert release.verification.verdict == "found"
+    rows = original.embedding().to(dtype)
+    (path / "README.md").write_bytes(rows.view(torch.uint8).numpy().tobytes())
+    with pytest.raises(UnmarkedCopyError):
+        insert(path, preset, tmp_path / "again")
+
+
+@pytest.mark.parametrize("column", [0, 100, 250, 300, 511])
+def test_a_row_is_searched_for_around_a_changed_coordinate(column: int) -> None:
+    row = torch.randn(512, generator=torch.Generator().manual_seed(0))
+    released = row.clone()
+    released[column] += 1
+    search = RowSearch(row[None], [column])
+    for dtype in (torch.float64, torch.float32, torch.float16, torch.bfloat16):
+        searched(search, [bytearray(released.to(dtype).view(torch.uint8).numpy().tobytes())])
+        with pytest.raises(UnmarkedCopyError):
+            searched(search, [bytearray(row.to(dtype).view(torch.uint8).numpy().tobytes())])
+
+
 def test_a_row_across_the_border_of_two_pieces_is_seen(
     tiny_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -171,8 +201,8 @@ def test_every_byte_is_searched_at_every_place() -> None:
         for size in (256, 300, 1000):
             pieces = [content[at : at + size] for at in range(0, len(content), size)]
             with pytest.raises(UnmarkedCopyError):
-                searched(RowSearch(row), pieces)
-    searched(RowSearch(torch.zeros(2, 64)), [bytearray(1024)])  # rows without content are not searched for
+                searched(RowSearch(row, [0]), pieces)
+    searched(RowSearch(torch.zeros(2, 64), [0, 0]), [bytearray(1024)])  # rows without content are not searched for
 
 
 def searched(search: RowSearch, pieces: list[bytearray]) -> None:

@@ -24,7 +24,7 @@ from irwm.evidence.detection import detect_marks
 from irwm.evidence.neutral_model import write_neutral
 from irwm.report import schema, tracing
 from irwm.report.checks import CONTROLS, Check, listed
-from irwm.report.error_rates import NeutralModel
+from irwm.report.error_rates import neutral_section
 from irwm.report.items import SelfTest, control_of_neutral
 from irwm.report.reproduction import differences, should_be
 from irwm.report.structure import plain
@@ -46,7 +46,7 @@ class Controlled:
     """The results of one examination's controls, apart from that of a tracing (`tracing.control`)."""
 
     tests: tuple[SelfTest, ...]
-    neutral: tuple[NeutralModel, ...]
+    neutral: tuple[schema.Neutral, ...]
 
 
 class Controls:
@@ -60,7 +60,7 @@ class Controls:
     def __init__(self, unmarked: Examination, folder: Path) -> None:
         self._unmarked, self._folder = unmarked, folder
         self._neutral: Examination | None = None
-        self._neutral_tests: dict[str, tuple[NeutralModel, SelfTest]] = {}
+        self._neutral_tests: dict[str, tuple[schema.Neutral, SelfTest]] = {}
 
     def run(self, examination: Examination, key: Key, finding: Finding) -> Controlled:
         """Every control of a finding.
@@ -94,7 +94,7 @@ class Controls:
         for number, read in zip(numbers, found, strict=True):
             yield SelfTest.of(f"decoy key {number}, never inserted, on the suspect", read, expected)
 
-    def _of_neutral(self, key: Key) -> tuple[NeutralModel, SelfTest]:
+    def _of_neutral(self, key: Key) -> tuple[schema.Neutral, SelfTest]:
         """A model that has nothing of the original, opened, aligned and read like a suspect.
 
         "Not found" would mean that the key was read in the original's rows.
@@ -105,7 +105,7 @@ class Controls:
             self._neutral = self._unmarked.with_suspect(model)
         (finding,) = detect_marks(self._neutral, [key], **WAY)
         test = SelfTest.of(control_of_neutral(NEUTRAL), finding, "inconclusive")
-        return NeutralModel.of(NEUTRAL, self._neutral.suspect.vocab_size, finding), test
+        return neutral_section(NEUTRAL, self._neutral.suspect.vocab_size, finding), test
 
 
 def check_controls(
@@ -127,7 +127,7 @@ def check_controls(
     expected = {test["name"]: test for test in tests}
     rates: schema.ErrorRates = document["error_rates"] or {"neutral": [], "decoys": None, "method": ""}
     models = {model["name"]: model for model in rates["neutral"]}
-    neutral = {model.name: plain(asdict(model)) for model in again.neutral}
+    neutral = {model["name"]: model for model in again.neutral}
     wrong = [
         difference
         for name in expected.keys() & recorded.keys()

@@ -27,7 +27,7 @@ from irwm.report import error_rates as rates
 from irwm.report import likelihood, schema, tracing, wording
 from irwm.report.items import ItemDescription, KeyInfo, SelfTest, after_controls
 from irwm.report.plots.detection import PLAUSIBLE_SHARES
-from irwm.report.plots.summaries import LEVELS, CosineHistogram, ReadingSummary, cosine_histogram, summarise
+from irwm.report.plots.summaries import LEVELS, ReadingSummary, similarity_section, summarise
 from irwm.report.structure import fault, plain
 from irwm.scheme.parameters import chance_of_counting
 from irwm.scheme.probabilities import (
@@ -317,17 +317,11 @@ def _odds(p: Parameters, reading: Reading, keys: int) -> dict[str, object]:
 
 def _alignment(finding: Finding) -> dict[str, object]:
     alignment = finding.alignment
-    histogram = cosine_histogram(alignment)
-    return {
+    return similarity_section(alignment) | {
         "aligned": alignment.aligned,
-        "reason": alignment.reason,
         "exhausted": alignment.exhausted,
         "steps": [asdict(step) for step in alignment.steps],
         "embedding_tensor": alignment.embedding.name,
-        "minor_components": histogram.minor_components,
-        "median_cosine": histogram.median,
-        "median_decoy_cosine": histogram.decoy_median,
-        "needed_median_cosine": histogram.needed,
         "whole": alignment.whole,
         "rows_compared": int(alignment.cosines.size),
         "rows_of_original": int(alignment.rows.size),
@@ -339,7 +333,6 @@ def _alignment(finding: Finding) -> dict[str, object]:
         "columns_mutual_share": alignment.uniqueness,
         "broken_rows": int(alignment.broken_rows.size),
         "first_broken_rows": alignment.broken_rows[:ROWS_LISTED],
-        "histogram": {"edges": histogram.edges, "rows": histogram.rows, "decoys": histogram.decoys},
     }
 
 
@@ -363,22 +356,6 @@ def reading_summary(reading: schema.Reading) -> ReadingSummary:
 def column(positions: Sequence[Mapping[str, object]], name: str) -> NDArray[np.float64]:
     """One value of each position, NaN for null."""
     return np.array([position[name] for position in positions], dtype=np.float64)
-
-
-def document_histogram(document: schema.Report) -> CosineHistogram:
-    """The histogram of cosines of a document."""
-    a = document["alignment"]
-    median, decoys = (math.nan if each is None else each for each in (a["median_cosine"], a["median_decoy_cosine"]))
-    return CosineHistogram(
-        edges=np.array(a["histogram"]["edges"]),
-        rows=np.array(a["histogram"]["rows"], int),
-        decoys=np.array(a["histogram"]["decoys"], int),
-        median=median,
-        decoy_median=decoys,
-        needed=a["needed_median_cosine"],
-        minor_components=a["minor_components"],
-        reason=a["reason"],
-    )
 
 
 def to_json(document: Mapping[str, object]) -> bytes:

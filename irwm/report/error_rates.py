@@ -3,55 +3,41 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
-
-import numpy as np
+from dataclasses import dataclass
 
 from irwm import Finding
 from irwm.evidence.decoys import Decoys, share_below
 from irwm.evidence.verdict import FOUND_LOG10_RISK, log10_risk
 from irwm.report import schema, wording
-from irwm.report.plots.summaries import DecoyHistogram, decoy_histogram
+from irwm.report.plots.summaries import risk_counts
+from irwm.report.structure import plain
 
 # Chances at which the share of decoys is given: the powers of ten down to that of the verdict "found".
 LEVELS = tuple(range(-1, int(FOUND_LOG10_RISK) - 1, -1))
 
 
-@dataclass(frozen=True, slots=True)
-class NeutralModel:
+def neutral_section(name: str, rows: int, finding: Finding) -> schema.Neutral:
     """A model that has nothing of the original, examined like the suspect.
 
-    Attributes:
+    Args:
         name: what it is, in words.
         rows: rows of its embedding.
-        verdict, reason: as for a suspect.
-        aligned: whether it could be put into the original's coordinates.
-        similarity, needed_similarity: of its rows with the original's, and what "aligned" asks for.
-        log10_risk: log10 of the corrected odds of its reading, which means nothing if it is not aligned.
+        finding: if it is not aligned, its risk means nothing.
     """
-
-    name: str
-    rows: int
-    verdict: str
-    reason: str
-    aligned: bool
-    similarity: float
-    needed_similarity: float
-    log10_risk: float
-
-    @classmethod
-    def of(cls, name: str, rows: int, finding: Finding) -> NeutralModel:
-        alignment = finding.alignment
-        return cls(
-            name=name,
-            rows=rows,
-            verdict=finding.verdict,
-            reason=finding.reason,
-            aligned=alignment.aligned,
-            similarity=alignment.similarity,
-            needed_similarity=alignment.needed_similarity,
-            log10_risk=log10_risk(finding.reading, finding.comparisons),
-        )
+    alignment = finding.alignment
+    section: schema.Neutral = plain(
+        {
+            "name": name,
+            "rows": rows,
+            "verdict": finding.verdict,
+            "reason": finding.reason,
+            "aligned": alignment.aligned,
+            "similarity": alignment.similarity,
+            "needed_similarity": alignment.needed_similarity,
+            "log10_risk": log10_risk(finding.reading, finding.comparisons),
+        }
+    )
+    return section
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -64,14 +50,14 @@ class ErrorRates:
     """
 
     decoys: Decoys | None
-    neutral: Sequence[NeutralModel] = ()
+    neutral: Sequence[schema.Neutral] = ()
 
 
 def section(rates: ErrorRates, finding: Finding) -> dict[str, object]:
     """The section of a document."""
     return {
         "decoys": None if rates.decoys is None else decoy_section(rates.decoys, finding),
-        "neutral": [asdict(each) for each in rates.neutral],
+        "neutral": list(rates.neutral),
         "method": _method(rates.decoys, finding),
     }
 
@@ -83,7 +69,7 @@ def _method(decoys: Decoys | None, finding: Finding) -> str:
 def decoy_section(decoys: Decoys, finding: Finding) -> dict[str, object]:
     """The part about wrong keys, with the suspect's own reading computed in the same way: as one key on one tensor."""
     risks, own = decoys.log10_risk, log10_risk(finding.reading)
-    histogram = decoy_histogram(risks, own)
+    edges, counts = risk_counts(risks)
     return {
         "number": int(risks.size),
         "seed": decoys.seed,
@@ -91,7 +77,7 @@ def decoy_section(decoys: Decoys, finding: Finding) -> dict[str, object]:
         "bank_rows": decoys.bank_rows,
         "positions": decoys.positions,
         "permutations": decoys.permutations,
-        "histogram": {"edges": histogram.edges, "counts": histogram.counts},
+        "histogram": {"edges": edges, "counts": counts},
         "shares": [share_below(risks, level) for level in LEVELS],
         "smallest_log10_risk": float(risks.min()),
         "mean_count": float(decoys.counts.mean()),
@@ -99,19 +85,3 @@ def decoy_section(decoys: Decoys, finding: Finding) -> dict[str, object]:
         "suspect_log10_risk": own,
         "as_low_as_suspect": int((risks <= own).sum()),
     }
-
-
-def document_decoys(document: schema.Report) -> DecoyHistogram | None:
-    """The decoys of a document for a figure; None if it has none."""
-    rates = document["error_rates"]
-    if rates is None or rates["decoys"] is None:
-        return None
-    found = rates["decoys"]
-    return DecoyHistogram(
-        edges=np.array(found["histogram"]["edges"], dtype=np.float64),
-        counts=np.array(found["histogram"]["counts"], dtype=np.int64),
-        smallest=found["smallest_log10_risk"],
-        suspect=found["suspect_log10_risk"],
-        found_at=document["evaluation"]["found_at_log10_risk"],
-        dismissed_above=document["evaluation"]["dismissed_above_log10_risk"],
-    )

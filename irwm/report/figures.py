@@ -9,8 +9,7 @@ import plotly.graph_objects as go
 from irwm import Parameters
 from irwm.report import schema, tracing_words
 from irwm.report.answer import whose
-from irwm.report.document import document_histogram, reading_summary
-from irwm.report.error_rates import document_decoys
+from irwm.report.document import reading_summary
 from irwm.report.plots import detection
 from irwm.report.plots.decoys import decoy_risks
 from irwm.report.plots.ranking import ranking
@@ -108,10 +107,11 @@ def document_figures(document: schema.Report, *, dark: bool = False) -> dict[str
     key = document["key"]
     who = f"Key of “{label(whose(key), 40)}”, {key['commitment'][:8]}."
     drawn |= {name: about(figure, who) for name, figure in of_key.items()}
-    drawn["figure-lineage"] = similarities(document_histogram(document), dark=dark)
-    decoys = document_decoys(document)
-    if decoys is not None:
-        drawn["figure-decoys"] = about(decoy_risks(decoys, dark=dark), who)
+    drawn["figure-lineage"] = similarities(document["alignment"], dark=dark)
+    rates = document["error_rates"]
+    if rates is not None and rates["decoys"] is not None:
+        found_at = document["evaluation"]["found_at_log10_risk"]
+        drawn["figure-decoys"] = about(decoy_risks(rates["decoys"], found_at, dark=dark), who)
     odds = detection.odds(parameters, recipients=document["odds"]["keys"], dark=dark)
     drawn["figure-odds"] = about(odds, who)
     return drawn

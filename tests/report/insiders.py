@@ -44,8 +44,8 @@ def _weaker_decoys(honest: Examined, world: World) -> dict[str, Any]:
 def _other_neutral(honest: Examined, world: World) -> dict[str, Any]:
     """A neutral model that was found, reported as not found."""
     (model,) = honest.particulars["error_rates"].neutral
-    other = replace(model, similarity=model.similarity / 2, log10_risk=model.log10_risk / 2)
-    tests = _tests(honest, -1, log10_risk=other.log10_risk)
+    other = model | {name: model[name] / 2 for name in ("similarity", "log10_risk")}
+    tests = _tests(honest, -1, log10_risk=other["log10_risk"])
     return rebuilt(honest, error_rates=_rates(honest, neutral=(other,)), self_tests=tests)
 
 

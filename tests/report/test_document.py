@@ -3,7 +3,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Iterator
-from dataclasses import asdict, fields
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +13,8 @@ import pytest
 from irwm.canonical import strict_json
 from irwm.evidence import verdict
 from irwm.report import ReportError, from_json, to_json
-from irwm.report.document import document_histogram, plain, reading_summary
-from irwm.report.plots.summaries import cosine_histogram, summarise
+from irwm.report.document import plain, reading_summary
+from irwm.report.plots.summaries import summarise
 from irwm.scheme.probabilities import log10_wrong_user
 from tests.report.conftest import examine
 
@@ -74,13 +74,6 @@ def test_figure_data_round_trip_through_the_document(any_case):
     for name in ("observed", "ranks", "bands", "thresholds"):
         np.testing.assert_array_equal(getattr(summary, name), getattr(again, name))
     assert (again.count, again.present, again.permutations) == (summary.count, summary.present, summary.permutations)
-
-
-def test_histogram_round_trips_through_the_document(any_case):
-    recorded = document_histogram(from_json(to_json(any_case.document)))
-    histogram = cosine_histogram(any_case.finding.alignment)
-    for field in fields(histogram):
-        np.testing.assert_array_equal(getattr(recorded, field.name), getattr(histogram, field.name), field.name)
 
 
 def test_lost_rows_are_counted(gone, disguised):

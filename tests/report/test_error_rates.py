@@ -11,12 +11,13 @@ import pytest
 
 import irwm
 from irwm.evidence.decoys import Decoys, clopper_pearson, decoys
+from irwm.evidence.verdict import FOUND_LOG10_RISK
 from irwm.report import from_json, render_html, reproduce, to_json, wording
 from irwm.report.document import without_times
-from irwm.report.error_rates import ErrorRates, NeutralModel, document_decoys, section
+from irwm.report.error_rates import ErrorRates, neutral_section, section
 from irwm.report.figures import document_figures
 from irwm.report.plots.decoys import decoy_risks
-from irwm.report.plots.summaries import decoy_histogram
+from irwm.report.plots.summaries import risk_counts
 from irwm.report.plots.theme import DARK, LIGHT
 from tests.ownership.authority import Authority
 from tests.report.conftest import Examined, dated, examine
@@ -35,7 +36,7 @@ def ranked(found: Examined) -> Decoys:
 def measured(
     world: dict[str, Any], found: Examined, ranked: Decoys, inconclusive: Examined, authority: Authority
 ) -> Examined:
-    neutral = NeutralModel.of("an unrelated model", 600, inconclusive.finding)
+    neutral = neutral_section("an unrelated model", 600, inconclusive.finding)
     return examine(
         world,
         "copy",
@@ -79,7 +80,6 @@ def test_missing_measurements_are_reported(world: dict[str, Any]) -> None:
     d = examine(world, "unrelated", error_rates=ErrorRates(None)).document
     assert d["error_rates"]["decoys"] is None
     assert "No decoy keys were read" in Page(render_html(d)).text
-    assert document_decoys(d) is None
     assert "figure-decoys" not in document_figures(d)
 
 
@@ -120,19 +120,22 @@ def test_the_suspect_is_in_the_accent_colour_and_the_decoys_are_grey(measured: E
 
 
 def test_a_suspect_among_the_decoys_is_drawn_at_its_chance() -> None:
-    histogram = decoy_histogram(np.array([-0.1, -0.5, -2.0, 0.0]), -0.4)
-    assert histogram.counts.sum() == 4
-    assert histogram.edges[-1] == 0.0
-    figure = decoy_risks(histogram)
+    risks = np.array([-0.1, -0.5, -2.0, 0.0])
+    edges, counts = risk_counts(risks)
+    assert counts.sum() == 4
+    assert edges[-1] == 0.0
+    histogram = {"edges": edges.tolist(), "counts": counts.tolist()}
+    decoys: Any = {"histogram": histogram, "smallest_log10_risk": risks.min(), "suspect_log10_risk": -0.4}
+    figure = decoy_risks(decoys, FOUND_LOG10_RISK)
     assert figure.data[1].x == (-0.4,)
     assert "beyond" not in figure.layout.annotations[-1].text
 
 
 @pytest.mark.parametrize("value", [-0.25, -0.5, -1.0, -2.75])
 def test_histogram_bin_includes_its_upper_edge(value: float) -> None:
-    h = decoy_histogram(np.array([value, -3.9]), 0.0)
-    (here,) = np.flatnonzero(h.counts[1:]) + 1
-    assert h.edges[here + 1] == value
+    edges, counts = risk_counts(np.array([value, -3.9]))
+    (here,) = np.flatnonzero(counts[1:]) + 1
+    assert edges[here + 1] == value
 
 
 def test_the_interval_is_exact() -> None:

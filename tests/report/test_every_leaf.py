@@ -31,7 +31,7 @@ from irwm.report import (
     to_json,
 )
 from irwm.report.claims import IMPOSSIBLE, contradicted, item_fields, source_fields, wrong
-from irwm.report.error_rates import ErrorRates, NeutralModel
+from irwm.report.error_rates import ErrorRates, neutral_section
 from irwm.report.reproduction import Difference
 from irwm.report.structure import fault
 from irwm.report.tracing import Traced
@@ -123,7 +123,7 @@ def withheld(world: dict[str, Any]) -> dict[str, Any]:
     unrelated = irwm.detect(world["unrelated"], model, key)
     return examine(
         world, "copy", "other", disclose_rows=False,
-        error_rates=ErrorRates(decoys(examination, key, finding, 400), [NeutralModel.of("N", 600, unrelated)]),
+        error_rates=ErrorRates(decoys(examination, key, finding, 400), [neutral_section("N", 600, unrelated)]),
         self_tests=[SelfTest.of("this key on N", unrelated, "inconclusive"),
                     SelfTest.of("another", irwm.detect(model, model, other))],
         supporting=[irwm.detect(s, model, key, statistic="sum", invariant="suspect", seed=3, keys_tried=3)],
@@ -164,7 +164,7 @@ def apart(world: dict[str, Any]) -> dict[str, Any]:
     rows[100:130] = float("nan")
     suspect = write_embedding(other, rows, world["root"] / "corrupted")
     finding = irwm.detect(suspect, model, key)
-    neutral = [NeutralModel.of("N", 600, finding), NeutralModel.of("M", 600, irwm.detect(model, model, key))]
+    neutral = [neutral_section("N", 600, finding), neutral_section("M", 600, irwm.detect(model, model, key))]
     return document_of(model, key, suspect, finding, error_rates=ErrorRates(None, neutral))
 
 

@@ -9,14 +9,12 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import cast
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from irwm import Alignment
 from irwm.evidence.finding import Reading
-from irwm.evidence.verdict import DISMISSED_LOG10_RISK, FOUND_LOG10_RISK
 from irwm.report.numbers import number, percent
 from irwm.report.plots.theme import label
 from irwm.scheme.parameters import Parameters
@@ -53,63 +51,15 @@ class ReadingSummary:
     thresholds: NDArray[np.float64]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class CosineHistogram:
-    """Cosines of aligned rows with the original's, and with wrong rows, counted in equal bins.
+def risk_counts(log10_risk: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+    """The decoys' log10 risks (n,) in bins of equal width, from the smallest up to 0: (bins + 1,) edges and counts.
 
-    Attributes:
-        edges: (bins + 1,) ascending.
-        rows, decoys: (bins,) counts.
-        median, decoy_median: medians of the cosines themselves, NaN where there are none.
-        needed: what `median` must reach for "aligned".
-        minor_components: the cosines were taken in the original's minor components, as after a rotation.
-        reason: the alignment's own sentence.
+    The upper edge of a bin belongs to it.
     """
-
-    edges: NDArray[np.float64]
-    rows: NDArray[np.int64]
-    decoys: NDArray[np.int64]
-    median: float
-    decoy_median: float
-    needed: float
-    minor_components: bool
-    reason: str
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class DecoyHistogram:
-    """Readings of wrong keys on the suspect, and of the right one; every value is log10 of a corrected chance.
-
-    Attributes:
-        edges: (bins + 1,) ascending, the last 0 (a chance of one).
-        counts: (bins,) decoys in each bin, the upper edge of a bin belonging to it.
-        smallest: the smallest of the decoys.
-        suspect: the suspect's own, as of one key on one tensor like theirs.
-        found_at, dismissed_above: the verdict's bounds.
-    """
-
-    edges: NDArray[np.float64]
-    counts: NDArray[np.int64]
-    smallest: float
-    suspect: float
-    found_at: float
-    dismissed_above: float
-
-
-def decoy_histogram(log10_risk: NDArray[np.float64], suspect: float) -> DecoyHistogram:
-    """The decoys' log10 risks (n,) in bins of equal width, from the smallest up to 0."""
-    smallest = float(log10_risk.min())
-    bins = max(1, math.floor(-smallest / DECOY_BIN) + 1)
-    edges = -DECOY_BIN * np.arange(bins, -1, -1)
+    bins = max(1, math.floor(-float(log10_risk.min()) / DECOY_BIN) + 1)
+    edges: NDArray[np.float64] = -DECOY_BIN * np.arange(bins, -1, -1, dtype=np.float64)
     places = np.clip(np.ceil(log10_risk / DECOY_BIN).astype(np.int64) + bins - 1, 0, bins - 1)
-    return DecoyHistogram(
-        edges=cast("NDArray[np.float64]", edges),
-        counts=np.bincount(places, minlength=bins).astype(np.int64),
-        smallest=smallest,
-        suspect=suspect,
-        found_at=FOUND_LOG10_RISK,
-        dismissed_above=DISMISSED_LOG10_RISK,
-    )
+    return edges, np.bincount(places, minlength=bins)
 
 
 def summarise(reading: Reading, parameters: Parameters) -> ReadingSummary:
@@ -139,8 +89,8 @@ def summarise(reading: Reading, parameters: Parameters) -> ReadingSummary:
     )
 
 
-def cosine_histogram(alignment: Alignment) -> CosineHistogram:
-    """The alignment's cosines in bins of equal width that cover [-1, 1] (0.02 each)."""
+def similarity_section(alignment: Alignment) -> dict[str, object]:
+    """The similarities of an alignment, for its document's part: cosines in bins of equal width that cover [-1, 1]."""
     edges = np.linspace(-1.0, 1.0, BINS + 1)
 
     def counted(cosines: NDArray[np.float64]) -> NDArray[np.int64]:
@@ -148,16 +98,18 @@ def cosine_histogram(alignment: Alignment) -> CosineHistogram:
         return np.histogram(np.clip(finite, -1.0, 1.0), edges)[0].astype(np.int64)
 
     decoys = alignment.decoy_cosines[np.isfinite(alignment.decoy_cosines)]
-    return CosineHistogram(
-        edges=edges,
-        rows=counted(alignment.cosines),
-        decoys=counted(alignment.decoy_cosines),
-        median=alignment.similarity,
-        decoy_median=float(np.median(decoys)) if decoys.size else math.nan,
-        needed=alignment.needed_similarity,
-        minor_components=alignment.rotation is not None,
-        reason=alignment.reason,
-    )
+    return {
+        "reason": alignment.reason,
+        "minor_components": alignment.rotation is not None,
+        "median_cosine": alignment.similarity,
+        "median_decoy_cosine": float(np.median(decoys)) if decoys.size else math.nan,
+        "needed_median_cosine": alignment.needed_similarity,
+        "histogram": {
+            "edges": edges,
+            "rows": counted(alignment.cosines),
+            "decoys": counted(alignment.decoy_cosines),
+        },
+    }
 
 
 def position_name(i: int, marked_rows: ArrayLike | None, tokens: Mapping[int, str] | None) -> str:

@@ -12,9 +12,11 @@ from irwm import Parameters, Reading
 from irwm.alignment import Alignment
 from irwm.evidence.detection import reading_of
 from irwm.families import TensorRef
+from irwm.report import schema
+from irwm.report.document import plain
 from irwm.report.plots import detection
 from irwm.report.plots.similarities import similarities
-from irwm.report.plots.summaries import LEVELS, CosineHistogram, ReadingSummary, cosine_histogram, summarise
+from irwm.report.plots.summaries import LEVELS, ReadingSummary, similarity_section, summarise
 from irwm.report.plots.theme import DARK, LIGHT
 from irwm.scheme.probabilities import log10_random_user, log10_wrong_user, success_probability
 
@@ -61,8 +63,9 @@ def a_summary(**settings) -> ReadingSummary:
     return summarise(a_reading(**settings), PARAMETERS)
 
 
-def a_histogram(*settings, **more) -> CosineHistogram:
-    return cosine_histogram(an_alignment(*settings, **more))
+def a_section(*settings, **more) -> schema.Alignment:
+    """The part of a document that the figure of similarities is drawn from."""
+    return plain(similarity_section(an_alignment(*settings, **more)))
 
 
 FIGURES = {
@@ -73,8 +76,8 @@ FIGURES = {
     ),
     "ranks": lambda dark: detection.sorted_ranks(a_summary(gone=(6, 20)), PARAMETERS, ROWS, dark=dark),
     "odds": lambda dark: detection.odds(PARAMETERS, 300, dark=dark),
-    "similarities": lambda dark: similarities(a_histogram(), dark=dark),
-    "similarities, rotated": lambda dark: similarities(a_histogram(mean=0.2, rotated=True), dark=dark),
+    "similarities": lambda dark: similarities(a_section(), dark=dark),
+    "similarities, rotated": lambda dark: similarities(a_section(mean=0.2, rotated=True), dark=dark),
 }
 
 

@@ -1,17 +1,14 @@
 from __future__ import annotations
 
 import json
-import math
-from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from irwm.alignment.result import ALIGNED_COSINE, MINOR_COSINE
 from irwm.report.plots.similarities import similarities
-from irwm.report.plots.summaries import cosine_histogram
 from irwm.report.plots.theme import LIGHT
-from tests.report.plots.test_detection import a_histogram, an_alignment, named
+from tests.report.plots.test_detection import a_section, an_alignment, named
 
 
 def said(figure) -> dict[str, object]:
@@ -20,16 +17,16 @@ def said(figure) -> dict[str, object]:
 
 
 def test_the_histogram_counts_every_row():
-    histogram = a_histogram()
-    assert histogram.rows.sum() == histogram.decoys.sum() == 500
-    bars = named(similarities(histogram), "matched row")
+    section = a_section()
+    assert sum(section["histogram"]["rows"]) == sum(section["histogram"]["decoys"]) == 500
+    bars = named(similarities(section), "matched row")
     assert sum(bars.y) == pytest.approx(100)
     assert sum(int(text.split("<br>")[2].split(" of ")[0]) for text in bars.hovertext) == 500
 
 
 def test_the_median_and_its_threshold_are_drawn_and_labelled():
     alignment = an_alignment()
-    figure = similarities(cosine_histogram(alignment))
+    figure = similarities(a_section())
     labels = said(figure)
     assert labels["the"].text == f"the median must reach {ALIGNED_COSINE:g}"
     assert labels["the"].x == ALIGNED_COSINE
@@ -42,7 +39,7 @@ def test_the_median_and_its_threshold_are_drawn_and_labelled():
 
 
 def test_after_a_rotation_axis_and_threshold_are_for_minor_components():
-    plain, rotated = similarities(a_histogram()), similarities(a_histogram(rotated=True))
+    plain, rotated = similarities(a_section()), similarities(a_section(rotated=True))
     assert "minor components" in rotated.layout.xaxis.title.text
     assert "minor components" not in plain.layout.xaxis.title.text
     assert said(rotated)["the"].text == f"the median must reach {MINOR_COSINE:g}"
@@ -52,7 +49,7 @@ def test_after_a_rotation_axis_and_threshold_are_for_minor_components():
 def test_the_two_labels_never_cover_each_other_or_leave_the_figure(mean):
     """At 12 px a character is about 7 px wide, and the narrowest axis is about 700 px long."""
     places = []
-    for label in said(similarities(a_histogram(mean=mean, rotated=True))).values():
+    for label in said(similarities(a_section(mean=mean, rotated=True))).values():
         width = 7 / 700 * 2.04 * len(label.text)
         begins = {"left": label.x, "right": label.x - width}[label.xanchor]
         places.append((begins, begins + width))
@@ -62,12 +59,11 @@ def test_the_two_labels_never_cover_each_other_or_leave_the_figure(mean):
 
 
 def test_an_alignment_without_rows_says_why():
-    figure = similarities(a_histogram(0))
+    figure = similarities(a_section(0))
     assert "said by the alignment" in figure.layout.annotations[0].text
     assert not figure.data
     assert json.loads(figure.to_json())
 
 
 def test_unknown_median_is_not_drawn():
-    histogram = replace(a_histogram(), median=math.nan)
-    assert set(said(similarities(histogram))) == {"the"}
+    assert set(said(similarities({**a_section(), "median_cosine": None}))) == {"the"}

@@ -16,17 +16,14 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 # They write figures into pages, and no figure depends on them.
 WRITERS = ("benchmarks.written", "benchmarks.sources")
-# The rest of `irwm` gets the same numbers or an error from these packages, whatever their code, as their tests show. So
-# their code counts only for a command that imports them itself, or through `tools`, `storage` or `ui`.
-READERS = (
-    "irwm.checkpoint.formats",
-    "irwm.checkpoint.quantised",
-    "irwm.checkpoint.remote",
-    "irwm.language",
-    "irwm.report",
-)
-# A string with this many spaces is a sentence. Labels of random streams have fewer.
+# They find and print numbers but compute none that the rest of `irwm` uses. So their code counts only for a command
+# that imports them itself, or through `tools`, `storage` or `ui`. `irwm.checkpoint.quantised` computes weights, so it
+# counts.
+READERS = ("irwm.checkpoint.formats", "irwm.checkpoint.remote", "irwm.language", "irwm.report")
+# A string of the program with this many spaces is a sentence. Labels of random streams have fewer. In `benchmarks` and
+# `tools` it may be a prompt.
 SENTENCE_SPACES = 3
+PROGRAM = ("irwm", "storage", "ui")
 ROOMS = ("irwm", "benchmarks", "tools", "ui", "storage")
 DIGITS = 12
 
@@ -83,13 +80,13 @@ def _tree(name: str) -> ast.Module:
 @functools.cache
 def _text(name: str) -> str:
     """Return the module's code without docstrings, comments, sentences and the texts of errors."""
-    tree = ast.parse(ast.unparse(_tree(name)))
+    tree, program = ast.parse(ast.unparse(_tree(name))), name.partition(".")[0] in PROGRAM
     for node in ast.walk(tree):
         body = getattr(node, "body", None)
         if isinstance(body, list) and len(body) > 1 and _says(body[0]):
             del body[0]
-        if isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value.count(" ") >= SENTENCE_SPACES:
-            node.value = ""
+        if program and isinstance(node, ast.Constant) and isinstance(node.value, str):
+            node.value = "" if node.value.count(" ") >= SENTENCE_SPACES else node.value
         for part in ast.walk(node) if isinstance(node, ast.Raise) else ():
             if isinstance(part, ast.Constant) and isinstance(part.value, str):
                 part.value = ""

@@ -85,6 +85,8 @@ def test_sentences_do_not_change_the_digest_and_labels_do(tree: Path) -> None:
     before = after(scheme, 'rank = 1\nsaid = "the row has this rank", "rank of row"\n')
     assert after(scheme, 'rank = 1\nsaid = "this rank is the row\'s", "rank of row"\n') == before
     assert after(scheme, 'rank = 1\nsaid = "the row has this rank", "rank of it"\n') != before
+    before = after(tree / "benchmarks" / "one.py", 'prompt = "Tell me a long story"\n')
+    assert after(tree / "benchmarks" / "one.py", 'prompt = "Tell me a short story"\n') != before
 
 
 def test_a_reader_counts_only_for_a_command_that_imports_it(tree: Path) -> None:

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 
-from irwm import Key
-from irwm.ownership.dispute import Outcome
+from irwm.ownership.dispute import Claim, Outcome
 from irwm.ownership.rules import UNDECIDED
 from irwm.report import schema
 from irwm.report.document import opening, read_document
@@ -32,46 +31,38 @@ LIMITATIONS = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class ClaimInfo:
+def claim_section(
+    claim: Claim,
+    original: ItemDescription,
+    release: ItemDescription | None = None,
+    time_stamp: schema.TimeStamp | None = None,
+    *,
+    ours: bool,
+) -> schema.Claim:
     """One claim in the document, without any value that derives from a key's secret.
 
-    Attributes:
-        claimant: the name; ours: whether it is the claim of the document's writer.
-        commitment, owner, recipient, parameters: of the key.
+    Args:
         original, release: the claimant's models; None for no release.
-        committed_utc: when the commitment was dated by an authority that is trusted, ISO 8601; None for never.
-        stamp: the timestamp in words, "" for none.
-        time_stamp: the timestamp itself (`irwm.report.stamps`), also one that is not trusted; None for none.
+        time_stamp: of the commitment (`irwm.report.stamps`), also one that is not trusted; None for none.
+        ours: whether it is the claim of the document's writer.
     """
-
-    claimant: str
-    ours: bool
-    commitment: str
-    owner: str
-    recipient: str
-    parameters: Mapping[str, object]
-    original: ItemDescription
-    release: ItemDescription | None
-    committed_utc: str | None
-    stamp: str
-    time_stamp: schema.TimeStamp | None
-
-    @classmethod
-    def of(
-        cls,
-        claimant: str,
-        key: Key,
-        original: ItemDescription,
-        release: ItemDescription | None,
-        *,
-        ours: bool,
-        committed_utc: str | None = None,
-        time_stamp: schema.TimeStamp | None = None,
-    ) -> ClaimInfo:
-        of_key = key.commitment, key.owner, key.recipient, key.parameters.to_dict()
-        stamp = stamp_in_words(time_stamp, relied_on=committed_utc is not None)
-        return cls(claimant, ours, *of_key, original, release, committed_utc, stamp, time_stamp)
+    key, dated = claim.key, claim.committed_utc
+    section: schema.Claim = plain(
+        {
+            "claimant": claim.claimant,
+            "ours": ours,
+            "commitment": key.commitment,
+            "owner": key.owner,
+            "recipient": key.recipient,
+            "parameters": key.parameters.to_dict(),
+            "original": asdict(original),
+            "release": None if release is None else asdict(release),
+            "committed_utc": dated,
+            "stamp": stamp_in_words(time_stamp, relied_on=dated is not None),
+            "time_stamp": time_stamp,
+        }
+    )
+    return section
 
 
 def stamp_in_words(time_stamp: schema.TimeStamp | None, *, relied_on: bool) -> str:
@@ -86,7 +77,7 @@ def stamp_in_words(time_stamp: schema.TimeStamp | None, *, relied_on: bool) -> s
 def dispute_document(
     outcome: Outcome,
     *,
-    claims: Sequence[ClaimInfo],
+    claims: Sequence[schema.Claim],
     exhibits: Sequence[tuple[str, ItemDescription]],
     case: Mapping[str, str],
     created_utc: str,
@@ -97,7 +88,7 @@ def dispute_document(
 
     Args:
         outcome: what `irwm.ownership.dispute.resolve` returned.
-        claims: in the order in which they are to be printed.
+        claims: of `claim_section`, in the order in which they are to be printed.
         exhibits: models in dispute with their names.
         case, created_utc, tool_versions: as for `irwm.report.finding_document`.
         seed: of the permutations.
@@ -105,7 +96,7 @@ def dispute_document(
     document: schema.Dispute = plain(
         {
             **opening((SCHEMA, VERSION), created_utc, case),
-            "claims": [asdict(claim) for claim in claims],
+            "claims": list(claims),
             "exhibits": [{"name": name, "item": asdict(item)} for name, item in exhibits],
             "outcome": outcome.to_dict(),
             "seed": seed,

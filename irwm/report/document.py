@@ -22,7 +22,6 @@ from irwm.errors import printable
 from irwm.evidence.finding import COMBINATIONS, FOUND
 from irwm.evidence.lineage import with_mark
 from irwm.evidence.verdict import DISMISSED_LOG10_RISK, FOUND_LOG10_RISK, log10_risk
-from irwm.ownership.key_search import Standing
 from irwm.report import error_rates as rates
 from irwm.report import likelihood, schema, tracing, wording
 from irwm.report.items import ItemDescription, KeyInfo, SelfTest, after_controls
@@ -64,8 +63,8 @@ def finding_document(
     disclose_rows: bool = True,
     traced: tracing.Traced | None = None,
     supporting: Sequence[Finding] = (),
-    standing: Standing | None = None,
     time_stamp: schema.TimeStamp | None = None,
+    suspect_seen_utc: str | None = None,
     error_rates: rates.ErrorRates | None = None,
     keys_held: int | None = None,
 ) -> schema.Report:
@@ -84,22 +83,11 @@ def finding_document(
         disclose_rows: False withholds which rows carry the mark; anyone who knows them can remove it from other copies.
         traced: the result of tracing by noise, if any key has noise.
         supporting: readings of the same key in other ways, which accuse nobody on their own.
-        standing: the evidence against a search for a key; computed here if None, for no dated commitment.
         time_stamp: the timestamp of the key's commitment, from `irwm.report.stamps.StampedCommitment.section`.
+        suspect_seen_utc: since when the suspect is known to exist, ISO 8601 with its zone; None if that is unknown.
         error_rates: the readings of decoy keys and neutral models; their absence is stated.
         keys_held: how many keys of this original there were to try; None if they were not counted.
-
-    Raises:
-        ReportError: the standing names a date that the timestamp does not give.
     """
-    dated = None if time_stamp is None else time_stamp["time_utc"]
-    if standing is not None and standing.committed_utc != dated:
-        raise ReportError(
-            "the date of the commitment does not match that of its timestamp",
-            expected=str(dated),
-            found=str(standing.committed_utc),
-            advice="Provide the timestamp on which the date is based",
-        )
     rows = finding.marked_rows.tolist() if disclose_rows else None
     found = None if traced is None else tracing.section(traced)
     computed = examination(finding, rows, tokens, found, supporting)
@@ -113,7 +101,7 @@ def finding_document(
             "rows_disclosed": disclose_rows,
             **computed,
             "error_rates": None if error_rates is None else rates.section(error_rates, finding),
-            "standing": likelihood.standing_section(standing, time_stamp, computed),
+            "standing": likelihood.standing_section(time_stamp, suspect_seen_utc, computed),
             "time_stamp": time_stamp,
             "propositions": wording.propositions(computed, finding.commitment, key_info.recipient),
             "self_tests": controls,

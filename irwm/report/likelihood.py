@@ -7,8 +7,7 @@ from dataclasses import asdict
 from irwm import Finding
 from irwm.evidence.likelihood_ratio import likelihood_ratio_log10, per_comparison_log10, verbal_step
 from irwm.evidence.verdict import log10_risk
-from irwm.ownership.key_search import Standing, evidence_bits
-from irwm.ownership.key_search import standing as standing_of
+from irwm.ownership.key_search import evidence_bits, standing
 from irwm.report import schema, tracing, wording
 
 
@@ -41,17 +40,17 @@ def claimed_log10_risk(computed: schema.Examination) -> float:
 
 
 def standing_section(
-    standing: Standing | None, time_stamp: schema.TimeStamp | None, computed: schema.Examination
+    time_stamp: schema.TimeStamp | None, seen_utc: str | None, computed: schema.Examination
 ) -> dict[str, object]:
     """The section "standing": how strong the claim is against a search for a key.
 
     Args:
-        standing: None if there is no dated commitment.
         time_stamp: the timestamp of the commitment; None if there is none.
+        seen_utc: since when the suspect is known to exist; None if that is unknown.
         computed: what `examination` returned.
     """
-    found = standing or standing_of(claimed_log10_risk(computed))
-    authority = "" if time_stamp is None else time_stamp["authority"]
+    dated, authority = (time_stamp["time_utc"], time_stamp["authority"]) if time_stamp is not None else (None, "")
+    found = standing(claimed_log10_risk(computed), dated, seen_utc)
     return {
         **asdict(found),
         "margin_bits": found.margin_bits,

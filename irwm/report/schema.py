@@ -567,7 +567,7 @@ class Report(Framed, Examination):
 
 
 class Claim(TypedDict):
-    """One claim of a dispute, as `irwm.report.dispute.ClaimInfo`."""
+    """One claim of a dispute, from `irwm.report.dispute.claim_section`."""
 
     claimant: str
     ours: bool

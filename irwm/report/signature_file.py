@@ -98,26 +98,20 @@ def announced(document: _Signed, signer: Signer) -> _Signed:
     return signed
 
 
-def sign_report(
-    names_to_bytes: Mapping[str, bytes],
-    sign: Callable[[bytes], Signature],
-    signed_utc: str,
-    audit_head: str,
-    audit_count: int,
-) -> bytes:
+def sign_report(names_to_bytes: Mapping[str, bytes], signer: Signer) -> bytes:
     """The bytes of NAME.signature.json over the files of a report.
 
     Raises:
         TypeError, ValueError: a value is not plain JSON.
-        VaultLockedError, IdentityLostError, ...: as `sign` raises them.
+        VaultLockedError, IdentityLostError, ...: as `signer.sign` raises them.
     """
     body = {
         "schema": {"name": SCHEMA, "version": VERSION},
         "files": {name: hashlib.sha256(data).hexdigest() for name, data in sorted(names_to_bytes.items())},
-        "signed_utc": signed_utc,
-        "audit": {"head": audit_head, "entries": audit_count},
+        "signed_utc": signer.signed_utc,
+        "audit": {"head": signer.audit_head, "entries": signer.audit_count},
     }
-    signed = body | {"signature": sign(canonical_json(body)).to_dict()}
+    signed = body | {"signature": signer.sign(canonical_json(body)).to_dict()}
     return (json.dumps(signed, ensure_ascii=True, allow_nan=False, indent=1) + "\n").encode("ascii")
 
 

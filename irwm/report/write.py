@@ -91,7 +91,7 @@ def signed_files(
     """
     files = report_files(announced(document, signer), name, language)
     files = {file: content for file, content in files.items() if not file.endswith(tuple(without))}
-    files[f"{name}{ENDING}"] = sign_report(files, signer.sign, signer.signed_utc, signer.audit_head, signer.audit_count)
+    files[f"{name}{ENDING}"] = sign_report(files, signer)
     return files
 
 

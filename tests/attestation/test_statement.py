@@ -127,9 +127,7 @@ def test_report_whose_page_cannot_be_compared_is_refused(found: Any, tmp_path: P
     document["versions"]["plotly"] = "1.0"
     signer = Signatory().signer()
     files = {"report.json": to_json(announced(document, signer)), "report.html": b"<html>as plotly 1.0 drew it</html>"}
-    files["report.signature.json"] = sign_report(
-        files, signer.sign, signer.signed_utc, signer.audit_head, signer.audit_count
-    )
+    files["report.signature.json"] = sign_report(files, signer)
     folder = tmp_path / "report"
     folder.mkdir()
     for name, data in files.items():

@@ -37,7 +37,7 @@ from storage.case_archive import export_case
 from tests.checkpoint.test_recorded import answers as recorded_answers
 from tests.fuzz.target import FOLDER, Target, written
 from tests.ownership.authority import make_authority
-from tests.report.signers import ENTRIES, HEAD, SIGNED_UTC, Signatory
+from tests.report.signers import Signatory
 from tools.small_models import write_llama
 from ui.services.recipients import read_file, read_list
 
@@ -71,7 +71,7 @@ def _signature() -> bytes:
     signatory = Signatory()
     signatory.rotate()
     files = {"r.json": to_json(_document())}
-    return sign_report(files, signatory.sign, SIGNED_UTC, HEAD, ENTRIES)
+    return sign_report(files, signatory.signer())
 
 
 def verifier(content: bytes) -> None:

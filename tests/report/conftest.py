@@ -19,7 +19,6 @@ import irwm
 from irwm.evidence.decoys import decoys
 from irwm.evidence.detection import detect_marks
 from irwm.ownership import Claim, Commitment, resolve
-from irwm.ownership.key_search import standing
 from irwm.ownership.timestamp import request
 from irwm.report import (
     ItemDescription,
@@ -32,7 +31,6 @@ from irwm.report import (
     to_json,
 )
 from irwm.report.controls import WAY, Controls
-from irwm.report.dispute import ClaimInfo
 from irwm.report.error_rates import ErrorRates
 from irwm.report.stamps import StampedCommitment
 from irwm.report.verify import Verification
@@ -128,10 +126,9 @@ def stamped(authority: Authority, key: irwm.Key) -> StampedCommitment:
     return StampedCommitment(commitment.to_bytes(), asked, authority.answer(asked))
 
 
-def dated(authority: Authority, key: irwm.Key, log10_risk: float) -> dict[str, Any]:
+def dated(authority: Authority, key: irwm.Key) -> dict[str, Any]:
     """The arguments of `finding_document` for a key that was committed to before the suspect was seen."""
-    section = stamped(authority, key).section()
-    return {"time_stamp": section, "standing": standing(log10_risk, section["time_utc"], SEEN)}
+    return {"time_stamp": stamped(authority, key).section(), "suspect_seen_utc": SEEN}
 
 
 def examine(world: dict[str, Any], suspect: str, key: str = "key", **changes: Any) -> Examined:
@@ -190,8 +187,7 @@ def document_of(
 def dispute_of(claims: Sequence[Claim], suspect: irwm.Checkpoint) -> dict[str, Any]:
     """The document of a dispute about one model; the first claim is that of its maker."""
     described = [
-        ClaimInfo.of(claim.claimant, claim.key, ItemDescription.of(claim.original), None, ours=claim is claims[0])
-        for claim in claims
+        dispute.claim_section(claim, ItemDescription.of(claim.original), ours=claim is claims[0]) for claim in claims
     ]
     name = "model in dispute"
     made = dispute.dispute_document(

@@ -36,8 +36,8 @@ class Signatory:
     def sign(self, message: bytes) -> Signature:
         return Signature(public_hex(self._key), self._key.sign(REPORT + message).hex(), tuple(self.certificates))
 
-    def signer(self) -> Signer:
-        return Signer(self.sign, self.first, SIGNED_UTC, HEAD, ENTRIES)
+    def signer(self, head: str | None = None) -> Signer:
+        return Signer(self.sign, self.first, SIGNED_UTC, head or HEAD, ENTRIES)
 
     def _private(self, number: int) -> Ed25519PrivateKey:
         return Ed25519PrivateKey.from_private_bytes(bytes([self.seed, number]) * 16)
@@ -47,7 +47,7 @@ def sign_alone(folder: Path, document: Mapping[str, Any], signer: Signer | None 
     """A folder with the document alone, signed. Its pages would show nothing more: a forger can draw them again."""
     s = signer or Signatory().signer()
     files = {"report.json": to_json(announced(document, s))}
-    files["report.signature.json"] = sign_report(files, s.sign, s.signed_utc, s.audit_head, s.audit_count)
+    files["report.signature.json"] = sign_report(files, s)
     folder.mkdir()
     for name, data in files.items():
         (folder / name).write_bytes(data)

@@ -15,7 +15,7 @@ from irwm.report import to_json
 from irwm.report.checks import Verification
 from irwm.report.reader_inputs import Brought
 from irwm.report.reproduction import same
-from irwm.report.signature_file import sign_report
+from irwm.report.signature_file import Signer, sign_report
 from irwm.report.value_states import Place, field_of
 from irwm.report.verify import verified
 from tests.report.leaves import changed, few_of_each, forgeries
@@ -36,9 +36,10 @@ class Signed:
 
     def __init__(self, desk: Desk, path: Path, folder: Path, brought: Brought) -> None:
         self.document: dict[str, Any] = json.loads(path.read_bytes())
-        self._desk, self._folder, self._name, self._brought = desk, folder, path.name, brought
+        self._folder, self._name, self._brought = folder, path.name, brought
         signature = json.loads(path.with_name(f"{path.stem}.signature.json").read_bytes())
-        self._state = signature["signed_utc"], signature["audit"]["head"], signature["audit"]["entries"]
+        audit = signature["audit"]
+        self._signer = Signer(desk.vault.sign, desk.identity, signature["signed_utc"], audit["head"], audit["entries"])
         for neighbour in path.parent.glob("suspect-*.json"):
             if not neighbour.name.endswith(".signature.json"):
                 (folder / neighbour.name).write_bytes(neighbour.read_bytes())
@@ -47,7 +48,7 @@ class Signed:
         """The verifier's result for the document without pages, which an insider could draw again."""
         path = self._folder / self._name
         path.write_bytes(to_json(document))
-        made = sign_report({path.name: path.read_bytes()}, self._desk.vault.sign, *self._state)
+        made = sign_report({path.name: path.read_bytes()}, self._signer)
         path.with_name(f"{path.stem}.signature.json").write_bytes(made)
         return verified(path, self._brought)
 

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 import irwm
-from irwm.ownership.key_search import standing
 from irwm.report import ItemDescription, SelfTest, finding_document
 from irwm.report.answer import MADE, UNPROVEN, answer, is_original, keys_tried, named
 from irwm.report.blocks import blocks_of
@@ -24,11 +23,10 @@ WEAK = -7.0  # log10 of odds that give "found", but fewer bits than a search for
 
 def with_standing(document: dict[str, Any], *times: str | None, odds: float = WEAK) -> dict[str, Any]:
     """The document as if its evidence had these log10 odds, with these dates."""
-    changed = copy.deepcopy(document)
-    changed["standing"] = standing_section(
-        standing(odds, *times), {"authority": "Example Time"} if times else None, changed
-    )
-    return changed
+    stamped, seen = (*times, None, None)[:2]
+    stamp = None if stamped is None else {"time_utc": stamped, "authority": "Example Time"}
+    weighed = {**document, "evidence": [{**each, "log10_risk": odds} for each in document["evidence"]]}
+    return {**copy.deepcopy(document), "standing": standing_section(stamp, seen, weighed)}
 
 
 def first_and_rest(page: str) -> tuple[str, str]:

@@ -32,8 +32,7 @@ from tests.report.leaves import changed
 def measured(world: dict[str, Any], found: Examined, authority: Authority) -> dict[str, Any]:
     """A document with decoys and a dated commitment."""
     ranked = decoys(irwm.Examination(found.suspect, found.model), found.key, found.finding, 100)
-    risk = found.document["evaluation"]["log10_risk"]
-    return examine(world, "copy", error_rates=ErrorRates(ranked), **dated(authority, found.key, risk)).document
+    return examine(world, "copy", error_rates=ErrorRates(ranked), **dated(authority, found.key)).document
 
 
 @pytest.fixture(scope="module")

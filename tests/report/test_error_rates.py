@@ -41,7 +41,7 @@ def measured(
         world,
         "copy",
         error_rates=ErrorRates(ranked, (neutral,)),
-        **dated(authority, found.key, -88.0),
+        **dated(authority, found.key),
     )
 
 

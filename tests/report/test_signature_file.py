@@ -15,7 +15,7 @@ FILES = {"report.json": b"{}", "report.html": b"<p>", "report.pdf": b"%PDF"}
 
 
 def signed(signatory: Signatory) -> bytes:
-    return sign_report(FILES, signatory.sign, SIGNED_UTC, HEAD, ENTRIES)
+    return sign_report(FILES, signatory.signer())
 
 
 def changed(data: bytes, *path: str, to: object) -> bytes:

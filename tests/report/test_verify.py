@@ -25,7 +25,7 @@ from irwm.signing import Signature, verify
 from storage import Cost, Vault
 from tests.report.conftest import Examined, failed, held
 from tests.report.leaves import changed
-from tests.report.signers import ENTRIES, HEAD, SIGNED_UTC, Signatory, log_of, sign_alone
+from tests.report.signers import HEAD, SIGNED_UTC, Signatory, log_of, sign_alone
 
 SIGNATURE = "report.signature.json"
 FIRST = Signatory().first
@@ -67,7 +67,7 @@ def alone(folder: Path, document: dict[str, Any], **brought: Any) -> Verificatio
 
 def sign_again(folder: Path, signatory: Signatory, head: str = HEAD) -> None:
     files = {path.name: path.read_bytes() for path in folder.iterdir() if path.name != SIGNATURE}
-    (folder / SIGNATURE).write_bytes(sign_report(files, signatory.sign, SIGNED_UTC, head, ENTRIES))
+    (folder / SIGNATURE).write_bytes(sign_report(files, signatory.signer(head)))
 
 
 def rewritten(name: str, change: Callable[[bytes], bytes]) -> Change:

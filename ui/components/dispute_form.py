@@ -9,11 +9,10 @@ from typing import Any
 import gradio as gr
 
 import irwm
-from irwm.checkpoint.files import read_small
 from irwm.errors import IrwmError, shown_path
 from irwm.keys.key import MAX_NAME
-from irwm.ownership.timestamp import MAX_ROOTS_BYTES, root_certificates
 from irwm.report.reader_inputs import opened_key
+from irwm.report.stamps import trusted_roots
 from storage.vault import Vault
 from ui.components import notices
 from ui.components.events import LAST
@@ -150,7 +149,7 @@ def dispute_form(context: Context) -> DisputeForm:
                 "Get them from the authority itself, never from the other claimant. Without a root certificate, the "
                 "other claimant’s date does not count",
                 suffixes=(ROOTS,),
-                read=lambda path: root_certificates(read_small(path, MAX_ROOTS_BYTES, "certificate")),
+                read=lambda path: trusted_roots([path]),
             )
     exhibit = picker("dispute-exhibit", "Model in dispute (optional)", "A third model that both sides claim")
     told = gr.HTML(visible=False, elem_id="dispute-notice")

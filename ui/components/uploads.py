@@ -109,7 +109,7 @@ def download_copy(path: Path) -> gr.DownloadButton:
     return gr.DownloadButton(value=str(offered), visible=True)
 
 
-def download_of(files: JobFiles, name: str, under: str = "") -> gr.DownloadButton:
+def download_of(files: JobFiles, name: str) -> gr.DownloadButton:
     """A button for one of a job's files, hidden if the file does not exist.
 
     Raises:
@@ -119,15 +119,15 @@ def download_of(files: JobFiles, name: str, under: str = "") -> gr.DownloadButto
         content = files.read(name)
     except RecordNotFoundError:
         content = None
-    return download(content, under or name)
+    return download(content, name)
 
 
-def download_if_sound(files: JobFiles, name: str, under: str = "") -> gr.DownloadButton:
+def download_if_sound(files: JobFiles, name: str) -> gr.DownloadButton:
     """Like `download_of`, but also hidden if the file cannot be opened, for a page that shows the error elsewhere."""
     try:
-        return download_of(files, name, under)
+        return download_of(files, name)
     except StorageError:
-        return download(None, under or name)
+        return download(None, name)
 
 
 def _offered(token: str) -> Path:

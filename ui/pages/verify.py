@@ -12,14 +12,13 @@ from typing import Any
 
 import gradio as gr
 
-from irwm.checkpoint.files import read_small
 from irwm.errors import IrwmError, shown_path
-from irwm.ownership.timestamp import MAX_ROOTS_BYTES, root_certificates
 from irwm.report.audit_log import ENDING as LOG_ENDING
 from irwm.report.checks import UNKNOWN_TIME
 from irwm.report.reader_inputs import opened_keys
 from irwm.report.received import ARCHIVE, report_name
 from irwm.report.sandbox import from_json, judge_report
+from irwm.report.stamps import trusted_roots
 from ui.components import notices
 from ui.components.events import PRIVATE, in_turn
 from ui.components.guarded import guarded
@@ -310,9 +309,7 @@ def certificates(files: Sequence[str] | None) -> str:
     Raises:
         IrwmError: a file is too large, or contains no certificate.
     """
-    given = uploaded(files) if files else []
-    found = [root_certificates(read_small(file, MAX_ROOTS_BYTES, "certificate")) for file in given]
-    return b"\n".join(found).decode("ascii", "replace")
+    return (trusted_roots(uploaded(files) if files else []) or b"").decode("ascii", "replace")
 
 
 def checks_of(path: Path, identity: str, roots_pem: bytes | None = None) -> str:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, replace
+from collections.abc import Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 
 import irwm
@@ -11,11 +12,10 @@ from irwm.errors import IrwmError, path_from, shown_path
 from irwm.ownership import Commitment
 from irwm.ownership.dispute import Claim, resolve
 from irwm.report import schema
-from irwm.report.dispute import NAME, ClaimInfo, dispute_document, dispute_html, word
+from irwm.report.dispute import NAME, claim_section, dispute_document, dispute_html, word
 from irwm.report.items import ItemDescription, installed_versions
 from irwm.report.reader_inputs import opened_key
 from irwm.report.stamps import StampedCommitment
-from irwm.report.structure import plain
 from storage.vault import Vault
 from ui.services.device import device_of
 from ui.services.examining import described, hashes, time_stamp
@@ -61,12 +61,12 @@ def run(request: DisputeRequest, vault: Vault, work: Work) -> Reported:
         seed=SEED,
     )
     filing = CaseFiling.begin(vault, request)
-    for role, item in _items(claims, exhibits):
-        filing.item(plain(asdict(item)), note=role)
+    for role, item in _items(document["claims"], document["exhibits"]):
+        filing.item(item, note=role)
     document, files = filing.signed(document, NAME, dispute_html, work.language)
     for name, content in files.items():
         work.files.write(name, content)
-    suspect = exhibits[0][1].name if exhibits else claims[1].original.name
+    suspect = exhibits[0][1].name if exhibits else claims[1]["original"]["name"]
     run_id = filing.run(document, files, suspect, word(document), f"Dispute with {theirs[0].claimant}")
     return {
         "outcome": word(document),
@@ -127,17 +127,9 @@ def _theirs(shown: TheirClaim, roots: str) -> tuple[Claim, schema.TimeStamp | No
 
 def _described(
     claim: Claim, stamp: schema.TimeStamp | None, work: Work, original: Checkpoint, *, ours: bool
-) -> ClaimInfo:
+) -> schema.Claim:
     released = None if claim.released is None else _item(claim.released, work, original)
-    return ClaimInfo.of(
-        claim.claimant,
-        claim.key,
-        _item(claim.original, work, original),
-        released,
-        ours=ours,
-        committed_utc=claim.committed_utc,
-        time_stamp=stamp,
-    )
+    return claim_section(claim, _item(claim.original, work, original), released, stamp, ours=ours)
 
 
 def _item(model: Checkpoint, work: Work, original: Checkpoint) -> ItemDescription:
@@ -145,8 +137,8 @@ def _item(model: Checkpoint, work: Work, original: Checkpoint) -> ItemDescriptio
     return described(model, hashes(model, work, original))
 
 
-def _items(claims: list[ClaimInfo], exhibits: list[tuple[str, ItemDescription]]) -> list[tuple[str, ItemDescription]]:
+def _items(claims: Sequence[schema.Claim], exhibits: Sequence[schema.Exhibit]) -> list[tuple[str, schema.Item]]:
     """Every model that was examined, with its role in the dispute."""
-    found = [(f"Original of {claim.claimant}", claim.original) for claim in claims]
-    found += [(f"Release of {claim.claimant}", claim.release) for claim in claims if claim.release is not None]
-    return found + [("In dispute", item) for _, item in exhibits]
+    found = [(f"Original of {claim['claimant']}", claim["original"]) for claim in claims]
+    found += [(f"Release of {claim['claimant']}", claim["release"]) for claim in claims if claim["release"] is not None]
+    return found + [("In dispute", exhibit["item"]) for exhibit in exhibits]

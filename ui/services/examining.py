@@ -21,19 +21,16 @@ from irwm.evidence.detection import detect_marks, judge_opened
 from irwm.evidence.finding import FORMS
 from irwm.evidence.verdict import log10_risk
 from irwm.keys.check_original import check_original
-from irwm.ownership.key_search import Standing, standing
 from irwm.report import schema, wording
 from irwm.report.answer import MADE
 from irwm.report.controls import WAY, Controls
 from irwm.report.document import examination, finding_document
 from irwm.report.error_rates import ErrorRates
-from irwm.report.items import ItemDescription, KeyInfo, SelfTest, after_controls, installed_versions
+from irwm.report.items import ItemDescription, KeyInfo, SelfTest, installed_versions
 from irwm.report.stamps import StampedCommitment
 from irwm.report.structure import plain
-from irwm.report.tracing import SHOWN, TRACING, Traced, mark_of
+from irwm.report.tracing import SHOWN, Traced, mark_of
 from irwm.report.tracing import control as tracing_control
-from irwm.report.tracing import section as tracing_section
-from irwm.report.tracing import verdict as verdict_of
 from irwm.tracing import Tracing, trace_each
 from irwm.tracing.recipients import DECOYS, RISK
 from storage.files import private_folder
@@ -224,22 +221,11 @@ class Examined:
             disclose_rows=not by_text,  # no mark was read, so nobody needs its rows
             traced=traced,
             supporting=self.supporting,
-            standing=self._standing(traced, stamp, seen),
             time_stamp=stamp,
+            suspect_seen_utc=seen or None,
             error_rates=self.error_rates,
             keys_held=self.keys.held,
         )
-
-    def _standing(self, traced: Traced | None, stamp: schema.TimeStamp | None, seen_utc: str) -> Standing:
-        """The standing of the claim, by the odds behind the verdict."""
-        finding = self.findings[self.best]
-        risk = finding.log10_risk  # of the strongest form of evidence, in any place
-        if traced is not None:
-            section = tracing_section(traced)
-            verdict = after_controls(verdict_of(finding, section), plain([asdict(test) for test in self.controls]))
-            if verdict["rests_on"] == TRACING and section["log10_risk"] is not None:
-                risk = section["log10_risk"]
-        return standing(risk, stamp["time_utc"] if stamp is not None else None, seen_utc or None)
 
     def others(self) -> list[schema.OtherKey]:
         """The readings of all keys but the report's own, most likely first, so that a page can draw their figures: the

@@ -61,14 +61,14 @@ class CaseFiling:
         id = known or vault.add_case(title or named_after(request.about), request.note).id
         return cls(vault, id, examiner, request.seen_utc)
 
-    def item(self, described: schema.Item, *, note: str, received_from: str = "", seen_utc: str = "") -> None:
+    def item(self, described: schema.Item, *, note: str, seen_utc: str = "") -> None:
         """Files an item of a report's document; only once, even if it is examined several times.
 
         Args:
             described: the document's "items" entry: its name, and its files with sizes and hashes.
         """
         files = {file["name"]: (file["bytes"], file["sha256"]) for file in described["files"] if file["sha256"]}
-        self.received(described["name"], files, note=note, received_from=received_from, seen_utc=seen_utc)
+        self.received(described["name"], files, note=note, seen_utc=seen_utc)
 
     def received(
         self,
@@ -129,7 +129,7 @@ class CaseFiling:
         numbers = f"{name}.json"
         drawn = in_language(page(signed, numbers), language)
         files = {numbers: to_json(signed), f"{name}.html": drawn.encode("utf-8")}
-        signature = sign_report(files, signer.sign, signer.signed_utc, signer.audit_head, signer.audit_count)
+        signature = sign_report(files, signer)
         return signed, files | {f"{name}{ENDING}": signature}
 
     def run(self, document: schema.Document, files: Mapping[str, bytes], suspect: str, verdict: str, note: str) -> str:

@@ -213,7 +213,7 @@ class _Sweep:
         """Signs the overview, which names every report by its SHA-256."""
         self._overview["complete"] = True
         files = self._write()
-        signature = sign_report(files, signer.sign, signer.signed_utc, signer.audit_head, signer.audit_count)
+        signature = sign_report(files, signer)
         self._files.write(OVERVIEW_SIGNATURE, signature)
         return {**self._overview, "html": OVERVIEW_HTML, "json": OVERVIEW_JSON}
 

@@ -87,6 +87,9 @@ def finding_document(
         suspect_seen_utc: since when the suspect is known to exist, ISO 8601 with its zone; None if that is unknown.
         error_rates: the readings of decoy keys and neutral models; their absence is stated.
         keys_held: how many keys of this original there were to try; None if they were not counted.
+
+    Raises:
+        ValueError: `suspect_seen_utc` is not ISO 8601 or has no zone.
     """
     rows = finding.marked_rows.tolist() if disclose_rows else None
     found = None if traced is None else tracing.section(traced)

@@ -28,7 +28,6 @@ from irwm.evidence.fingerprint import differences_of, task_of
 from irwm.evidence.sign_sums import score
 from irwm.keys.check_original import placed
 from irwm.release.insertion import marked_rows
-from irwm.release.patches import NoisyRows
 from irwm.scheme import statistic as stat
 from irwm.scheme.basis import Basis
 from irwm.scheme.condition import permute_rows
@@ -53,13 +52,15 @@ def keys(model: Checkpoint) -> list[Key]:
 
 
 def copy_of(model: Checkpoint, key: Key) -> dict[str, torch.Tensor]:
-    """Return a recipient's rows in each place, (s, d) in bfloat16."""
+    """Return a recipient's rows in each place, (s, d) in bfloat16, with all noise computed in float64."""
     rows = {}
     for place, (where, part) in placed(key, model).items():
         choices = part.choices()
         noise = part.noise(where, choices)
-        noisy = NoisyRows(where, noise, choices.marked_rows, marked_rows(where, part, choices))
-        rows[place] = noisy.values(0, where.vocab_size)
+        noisy = noise.over(where.embedding().double().numpy(), np.arange(where.vocab_size))
+        marked = marked_rows(where, part, choices)
+        rows[place] = torch.from_numpy(noisy).to(marked.dtype)
+        rows[place][torch.from_numpy(choices.marked_rows)] = marked
     return rows
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import islice
 from typing import TypeVar
@@ -16,7 +16,7 @@ Result = TypeVar("Result")
 FEWEST = 8
 
 
-def in_order(work: Callable[[Item], Result], items: Sequence[Item], device: str) -> Iterator[Result]:
+def in_order(work: Callable[[Item], Result], items: Sequence[Item], device: str) -> Generator[Result, None, None]:
     """`work` of each item, in order; on a CPU in as many threads as torch may use, each on one core.
 
     The work for a key takes milliseconds: too little to split between two cores, but enough to keep each of them busy.

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, fields
 from pathlib import Path
 
@@ -121,22 +122,23 @@ def insert(
     for matrix in places:
         require_no_unmarked_copy(matrix, changed)
     patches = _together(mark.patches(names[place]) for place, mark in marks.items())
-    search = searched_for(
-        [ChangedRows(mark.model, mark.tokens, mark.rows, mark.noisy is not None) for mark in marks.values()]
-    )
-    published = publish(
-        model,
-        out_dir,
-        patches,
-        progress=progress,
-        verify=verify,
-        cancelled=cancelled,
-        shared=shared,
-        search=search,
-        also=also,
-        sign=sign,
-        rewrites=rewrites,
-    )
+    search = searched_for([mark.changes for mark in marks.values()])
+    with ExitStack() as made_ahead:
+        for noisy in (mark.noisy for mark in marks.values() if mark.noisy is not None):
+            made_ahead.enter_context(closing(noisy))
+        published = publish(
+            model,
+            out_dir,
+            patches,
+            progress=progress,
+            verify=verify,
+            cancelled=cancelled,
+            shared=shared,
+            search=search,
+            also=also,
+            sign=sign,
+            rewrites=rewrites,
+        )
     return Release(
         **{each.name: getattr(published, each.name) for each in fields(published)},
         changed_rows=marks[EMBEDDING].changed_rows,
@@ -170,6 +172,10 @@ class _Mark:
         if self.noisy is not None:
             return self.noisy.patches(names)
         return row_patches(self.model, self.tokens, self.rows, names)
+
+    @property
+    def changes(self) -> ChangedRows:
+        return ChangedRows(self.model, self.tokens, self.rows, self.noisy is not None)
 
     @property
     def changed_rows(self) -> NDArray[np.int64]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -15,10 +15,11 @@ from irwm.checkpoint.dtypes import TORCH
 from irwm.checkpoint.model import Checkpoint
 from irwm.errors import ParameterError
 from irwm.evidence.parallel import in_order
-from irwm.scheme.noise import Noise
+from irwm.scheme.noise import Noise, adds
 
-# Numbers of a block of rows, 1 MB as float64: a core keeps them in its cache while it transforms them.
-BLOCK_NUMBERS = 1 << 17
+# Numbers of a block of rows, 4 MB as float32. With smaller blocks, the cores wait for Python's lock; with larger ones,
+# they wait for the memory.
+BLOCK_NUMBERS = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +143,10 @@ class NoisyRows:
         self._marked_rows, self._rows = marked_rows[order], rows[torch.from_numpy(order)]
         self._changed = np.zeros(model.vocab_size, dtype=bool)
         self._height = max(1, BLOCK_NUMBERS // model.hidden_size)
+        # Added noise takes half as long in float32, and few numbers of 16 bits differ (docs/key-format.md, *Rounding*).
+        self._precise = torch.float32 if adds(noise.size) and rows.dtype.itemsize == 2 else torch.float64
         self._blocks: dict[int, torch.Tensor] = {}
+        self._next, self._ahead = 0, self._from(0)
 
     @property
     def changed_rows(self) -> NDArray[np.int64]:
@@ -159,24 +163,39 @@ class NoisyRows:
         return patches
 
     def values(self, first: int, last: int) -> torch.Tensor:
-        """(n, d) the copy's rows from `first` up to `last`, in the embedding's dtype; each core computes a block."""
+        """(n, d) the copy's rows from `first` up to `last`, in the embedding's dtype.
+
+        Each core computes a block, and a few blocks ahead, because a file is written from its start to its end.
+        """
         numbers = range(first // self._height, -(-last // self._height))
-        missing = [number for number in numbers if number not in self._blocks]
-        made = dict(zip(missing, in_order(self._block, missing, "cpu"), strict=True))
+        for number in numbers:
+            if number not in self._blocks:
+                if number != self._next:
+                    self.close()
+                    self._ahead = self._from(number)
+                self._blocks[number], self._next = next(self._ahead), number + 1
         # The next piece begins in the last of these blocks.
-        self._blocks = {number: made[number] if number in made else self._blocks[number] for number in numbers}
+        self._blocks = {number: self._blocks[number] for number in numbers}
         begin = numbers[0] * self._height
         return torch.cat(list(self._blocks.values()))[first - begin : last - begin]
+
+    def close(self) -> None:
+        """Ends the threads that compute blocks ahead."""
+        self._ahead.close()
+
+    def _from(self, number: int) -> Generator[torch.Tensor, None, None]:
+        return in_order(self._block, range(number, -(-self._model.vocab_size // self._height)), "cpu")
 
     def _block(self, number: int) -> torch.Tensor:
         first, last = number * self._height, min((number + 1) * self._height, self._model.vocab_size)
         original = self._model.embedding(slice(first, last))
         tokens = np.arange(first, last)
-        noisy = torch.from_numpy(self._noise.over(original.double().numpy(), tokens)).to(self._rows.dtype)
+        noisy = self._noise.over(original.to(self._precise).numpy(), tokens)
+        written = torch.from_numpy(noisy).to(self._rows.dtype)
         begin, end = np.searchsorted(self._marked_rows, (first, last))
-        noisy[self._marked_rows[begin:end] - first] = self._rows[begin:end]
-        self._changed[first:last] = (noisy.float() != original).any(dim=1).numpy()
-        return noisy
+        written[self._marked_rows[begin:end] - first] = self._rows[begin:end]
+        self._changed[first:last] = (written.float().numpy() != original.numpy()).any(axis=1)
+        return written
 
     def _bytes(self, dtype: torch.dtype, low: int, high: int) -> bytes:
         width = self._model.hidden_size * dtype.itemsize

@@ -15,12 +15,15 @@ for all recipients (Algorithm 6).
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from irwm.scheme import keystream
 
+# float32 or float64.
+Float = TypeVar("Float", np.float32, np.float64)
 _BITS = np.unpackbits(np.arange(256, dtype=np.uint8)[:, None], axis=1, bitorder="little")
 # Of each byte its 8 signs as one number: 1 for a bit 0, -1 for a bit 1, the lowest bit first.
 _SIGNS_OF_BYTE = (1 - 2 * _BITS.view(np.int8)).view(np.uint64)[:, 0]
@@ -44,8 +47,9 @@ class Basis:
         order = np.argsort(keystream.words(stream_key, d), kind="stable")
         return cls(order, keystream.derive(stream_key, b"irwm", b"irwm/v3/row-signs"))
 
-    def into(self, rows: NDArray[np.float64], tokens: NDArray[np.int64]) -> NDArray[np.float64]:
-        """(n, d) rows e_i B_i of the tokens i (n,); a row that is not finite gives a row that is not finite."""
+    def into(self, rows: NDArray[Float], tokens: NDArray[np.int64]) -> NDArray[Float]:
+        """(n, d) rows e_i B_i of the tokens i (n,), in the precision of the rows; a row that is not finite gives a row
+        that is not finite."""
         if self.order is None:
             return rows
         outer, inner = self.signs(tokens)
@@ -55,8 +59,8 @@ class Basis:
         mixed *= inner
         return np.asarray(dct(mixed, norm="ortho", axis=1, overwrite_x=True))
 
-    def out_of(self, rows: NDArray[np.float64], tokens: NDArray[np.int64]) -> NDArray[np.float64]:
-        """(n, d) rows e_i B_i^T: converted back from the basis."""
+    def out_of(self, rows: NDArray[Float], tokens: NDArray[np.int64]) -> NDArray[Float]:
+        """(n, d) rows e_i B_i^T, converted back from the basis, in the precision of the rows."""
         if self.order is None:
             return rows
         outer, inner = self.signs(tokens)
@@ -64,8 +68,11 @@ class Basis:
         back[self.order] = np.arange(self.order.size)
         from scipy.fft import idct
 
-        mixed = np.take(idct(rows, norm="ortho", axis=1) * inner, back, axis=1)
-        return np.asarray(idct(mixed, norm="ortho", axis=1, overwrite_x=True)) * outer
+        mixed = idct(rows, norm="ortho", axis=1)
+        mixed *= inner
+        mixed = idct(np.take(mixed, back, axis=1), norm="ortho", axis=1, overwrite_x=True)
+        mixed *= outer
+        return np.asarray(mixed)
 
     def signs(self, tokens: NDArray[np.int64]) -> tuple[NDArray[np.int8], NDArray[np.int8]]:
         """(n, d) 1 or -1 twice, the diagonals of D_i and D'_i of the tokens i (n,)."""

@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 from irwm.checkpoint import Checkpoint
 from irwm.scheme import keystream
-from irwm.scheme.basis import Basis
+from irwm.scheme.basis import Basis, Float
 from irwm.scheme.derivation import Derivation
 from irwm.scheme.invariant import Added
 from irwm.scheme.parameters import Parameters
@@ -59,8 +59,8 @@ class Noise:
     deviation: float | None
     untouched: NDArray[np.int64] = field(repr=False)
 
-    def over(self, rows: NDArray[np.float64], tokens: NDArray[np.int64]) -> NDArray[np.float64]:
-        """(n, d) noisy rows of W_e, for the original rows (n, d) of these tokens (n,).
+    def over(self, rows: NDArray[Float], tokens: NDArray[np.int64]) -> NDArray[Float]:
+        """(n, d) noisy rows of W_e, for the original rows (n, d) of these tokens (n,), computed in their precision.
 
         A row of zeros stays zero: its deviation is 0, and noise of size sigma_E would turn padding into words.
         """
@@ -72,9 +72,9 @@ class Noise:
         positions, signs = places(self.stream_key, tokens, self.coordinates, d, adds=adds(self.size))
         noise = signs * self._sizes(deviations, tokens)[:, None]
         # Added noise is converted alone, which takes half as long as converting the rows to the basis and back.
-        inside = np.zeros(rows.shape) if adds(self.size) else self.basis.into(rows.copy(), tokens)
+        inside: NDArray[Float] = np.zeros_like(rows) if adds(self.size) else self.basis.into(rows.copy(), tokens)
         np.put_along_axis(inside, positions, noise, axis=1)
-        noisy = self.basis.out_of(inside, tokens)
+        noisy: NDArray[Float] = self.basis.out_of(inside, tokens)
         if adds(self.size):
             noisy += rows
         noisy[kept] = rows[kept]

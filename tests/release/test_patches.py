@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,6 +19,7 @@ from irwm.release.patches import NoisyRows, checked_patches, overlay
 from irwm.scheme.parameters import many_recipients
 from tests.checkpoint.builders import EMBEDDING
 from tools.copies import keys_for
+from tools.small_models import write_llama
 
 
 def test_patches_are_sorted_by_position(model) -> None:
@@ -87,6 +89,35 @@ def test_noisy_rows_do_not_depend_on_the_pieces_they_are_written_in(tiny_path: P
         assert b"".join(map(patch.read, ends, ends[1:])) == raw
         differs = (expected.float() != model.embedding()).any(dim=1).numpy()
         assert np.array_equal(noisy.changed_rows, np.flatnonzero(differs))
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_noise_in_float32_changes_few_numbers_of_16_bits(tmp_path: Path, dtype: torch.dtype) -> None:
+    model = irwm.open_checkpoint(write_llama(tmp_path, dtype=dtype, hidden_size=512))
+    (key,) = keys_for(model, ["Ann"], many_recipients(model.hidden_size))
+    noise, none = key.noise(model, key.choices()), np.empty(0, dtype=np.int64)
+    written = NoisyRows(model, noise, none, torch.empty((0, 512), dtype=dtype)).values(0, model.vocab_size)
+    exact = noise.over(model.embedding().double().numpy(), np.arange(model.vocab_size))
+    defined = torch.from_numpy(exact).to(dtype)
+    assert 0 < (written != defined).float().mean() < 5e-4
+    # A float32 sum is within 2^-20 of a row's largest number, and a number within that of a tie is rounded to either.
+    slack = np.abs(exact).max(axis=1, keepdims=True) * 2.0**-20 + np.abs(exact) * torch.finfo(dtype).eps
+    assert (np.abs(written.double().numpy() - exact) <= slack).all()
+
+
+def test_rows_can_be_read_again_from_any_row_on(tiny_path: Path, monkeypatch) -> None:
+    monkeypatch.setattr("irwm.release.patches.BLOCK_NUMBERS", 64 * 10)
+    model = irwm.open_checkpoint(tiny_path)
+    (key,) = keys_for(model, ["Ann"], many_recipients(model.hidden_size))
+    noise, rows = key.noise(model, key.choices()), torch.empty((0, 64), dtype=getattr(torch, model.dtype))
+    noisy = NoisyRows(model, noise, np.empty(0, dtype=np.int64), rows)
+    whole = noisy.values(0, 600)
+    for first, last in ((0, 5), (3, 200), (595, 600), (195, 600), (20, 30)):
+        assert torch.equal(noisy.values(first, last), whole[first:last])
+    before = threading.active_count()
+    noisy.values(0, 5)
+    noisy.close()
+    assert threading.active_count() <= before
 
 
 @pytest.mark.parametrize("further", [False, True])

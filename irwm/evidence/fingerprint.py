@@ -141,7 +141,7 @@ class Fingerprints:
                 continue
             differences = differences_of(suspect, by, group.derivation)
             task = task_of(differences, group.stream_keys, group.parameters)
-            sums = reduce(add, in_order(score, list(by_rows(task)), "cpu"))
+            sums = reduce(add, in_order(score, list(by_rows(task)), "cpu", fewest=2))
             found |= {key: (z, sums.rows) for key, z in zip(group.stream_keys, sums.z.tolist(), strict=True)}
         return found
 

@@ -12,18 +12,21 @@ import torch
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
-# With fewer items a pool costs more than it saves.
+# With fewer items of a few milliseconds each, a pool costs more than it saves.
 FEWEST = 8
 
 
-def in_order(work: Callable[[Item], Result], items: Sequence[Item], device: str) -> Generator[Result, None, None]:
+def in_order(
+    work: Callable[[Item], Result], items: Sequence[Item], device: str, fewest: int = FEWEST
+) -> Generator[Result, None, None]:
     """`work` of each item, in order; on a CPU in as many threads as torch may use, each on one core.
 
     The work for a key takes milliseconds: too little to split between two cores, but enough to keep each of them busy.
-    Only a few results are computed ahead. Errors of `work` are raised when their item is reached.
+    Only a few results are computed ahead. Errors of `work` are raised when their item is reached. Fewer items than
+    `fewest` are computed one after the other.
     """
     threads = torch.get_num_threads()
-    if threads < 2 or len(items) < FEWEST or torch.device(device).type != "cpu":
+    if threads < 2 or len(items) < fewest or torch.device(device).type != "cpu":
         yield from map(work, items)
         return
     made: deque[Future[Result]] = deque()

@@ -256,7 +256,7 @@ class _Search:
         say(0, len(tasks), what)
         if self.executor is None:
             results = []
-            for sums in in_order(score, tasks, "cpu"):
+            for sums in in_order(score, tasks, "cpu", fewest=2):
                 results.append(sums)
                 say(len(results), len(tasks), what)
             return results

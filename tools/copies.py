@@ -37,7 +37,16 @@ def copy_of(model: irwm.Checkpoint, key: irwm.Key) -> torch.Tensor:
     """Return (s, d) the recipient's embedding in the model's dtype, exactly as `irwm.insert` writes it."""
     choices = key.choices()
     rows = marked_rows(model, key, choices)
-    return NoisyRows(model, key.noise(model, choices), choices.marked_rows, rows).values(0, model.vocab_size)
+    noisy = NoisyRows(model, key.noise(model, choices), choices.marked_rows, rows)
+    return written_rows(noisy, 0, model.vocab_size, rows)
+
+
+def written_rows(noisy: NoisyRows, first: int, last: int, like: torch.Tensor) -> torch.Tensor:
+    """(n, d) the rows from `first` up to `last` that `noisy` writes, with the width and dtype of `like` (l, d)."""
+    width = like.shape[1] * like.dtype.itemsize
+    content = bytearray((last - first) * width)
+    noisy.write(like.dtype, first * width, memoryview(content))
+    return torch.frombuffer(content, dtype=like.dtype).view(last - first, -1)
 
 
 def write_embedding(model: irwm.Checkpoint, embedding: torch.Tensor, folder: Path) -> irwm.Checkpoint:

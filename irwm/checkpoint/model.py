@@ -218,6 +218,13 @@ class Checkpoint:
         entry = self.tensors[self.layout.embedding.name]
         return entry.dtype in EMBEDDING_DTYPES and not isinstance(entry, PackedTensor)
 
+    def close(self) -> None:
+        """Frees the rows that were read and kept. They are kept again if the checkpoint is used again."""
+        # A checkpoint and its output head refer to each other, so only Python's collector frees them, and it counts
+        # objects, not bytes.
+        for each in (self, *self._heads):
+            each._row_caches.clear()
+
     def require_markable(self) -> None:
         """Rejects a checkpoint that can be examined but not marked.
 

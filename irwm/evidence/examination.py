@@ -13,7 +13,6 @@ from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from threading import Lock
-from typing import Generic, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -50,7 +49,6 @@ MAPS = (ALIGNED, LEAST_SQUARES)
 # An aligned row is close if it differs from the original's by at most this share of its distance from the mean row. If
 # at least that share of rows is close, no fitted map is needed: mark and fingerprint are read from far worse rows.
 CLOSE_DISTANCE, CLOSE_SHARE = 0.2, 0.9
-Value = TypeVar("Value")
 
 
 class Examination:
@@ -60,11 +58,16 @@ class Examination:
         suspect: the checkpoint under examination.
         original: the unmarked original.
         device: where rows are aligned and invariants are computed.
+        layer0: the original's layer 0 on this device, if the caller examines many suspects.
     """
 
-    def __init__(self, suspect: Checkpoint, original: Checkpoint, device: str = "cpu") -> None:
+    def __init__(
+        self, suspect: Checkpoint, original: Checkpoint, device: str = "cpu", layer0: Layer0 | None = None
+    ) -> None:
         self.suspect, self.original, self.device = suspect, original, device
-        self._side = _Original(original, device)
+        self._side = _Original(original, layer0 or Layer0(original.body, device), device)
+        # By the checkpoint it belongs to: a suspect's embedding and its output head have the same one.
+        self._layer0s: dict[Checkpoint, Layer0] = {}
         self._elsewhere: dict[str, Examination] = {}
         self._beside: NDArray[np.int64] | None = None
         self._head: Examination | None = None
@@ -95,8 +98,8 @@ class Examination:
                 head = self.original.output_head
                 if head is None:
                     raise ParameterError("the original has no separate output head", expected=EMBEDDING, found=place)
-                self._head = Examination(self.suspect.likeliest_head, head, self.device)
-                self._head._side = self._side_of_head or self._head._side
+                self._head = Examination(self.suspect.likeliest_head, head, self.device, self._side.layer0)
+                self._head._side, self._head._layer0s = self._side_of_head or self._head._side, self._layer0s
                 if EMBEDDING in self.places and (fits := self.aligned[0].alignment).aligned and fits.settled:
                     self._head._beside = fits.rows
             self._head.aligned  # noqa: B018  a cached property
@@ -147,7 +150,13 @@ class Examination:
         Raises:
             CheckpointError: an embedding, or the original's tokenizer file, cannot be read.
         """
-        return tuple(Aligned(found, self._side) for found in best(self._searches.chosen))
+        return tuple(map(self._aligned, best(self._searches.chosen)))
+
+    def _aligned(self, found: Candidate) -> Aligned:
+        body, own = found.search.suspect.body, self.original.body.layout
+        if body not in self._layer0s:
+            self._layer0s[body] = Layer0(body, self.device, MOST_ROWS_SHARE * own.heads * own.head_dim)
+        return Aligned(found, self._side, self._layer0s[body])
 
     @property
     def passed_over(self) -> int:
@@ -160,7 +169,7 @@ class Examination:
             if each.alignment is alignment:
                 return each
         suspect = with_embedding(self.suspect, alignment.embedding)
-        return Aligned(Candidate(Search(suspect, self._side.rows), alignment), self._side)
+        return self._aligned(Candidate(Search(suspect, self._side.rows), alignment))
 
     @cached_property
     def _searches(self) -> Searches:
@@ -169,57 +178,31 @@ class Examination:
     def own_invariant(
         self, query: NDArray[np.int64], reference: NDArray[np.int64], added: Added | None = None
     ) -> NDArray[np.float64]:
-        """A of the original (t, d), once for all keys with the same tokens and without noise (Algorithm 1)."""
-        return self._side.invariant(query, reference, added)
+        """A of the original (t, d), see `Layer0.invariant`."""
+        return self._side.layer0.invariant(query, reference, added).numpy()
 
     def _check_each(self, check: Callable[[Key, Checkpoint], None], keys: Sequence[Key]) -> None:
         for key in keys:
             check(key, self.original)
 
 
-class _Last(Generic[Value]):
-    """Caches the value for the last tokens, since all keys of an owner have the same tokens."""
-
-    def __init__(self) -> None:
-        self._known: tuple[tuple[bytes, bytes], Value] | None = None
-
-    def of(self, query: NDArray[np.int64], reference: NDArray[np.int64], compute: Callable[[], Value]) -> Value:
-        wanted, known = (query.tobytes(), reference.tobytes()), self._known
-        if known is None or known[0] != wanted:
-            known = self._known = wanted, compute()
-        return known[1]
-
-
 class _Original:
     """The results for an original that all its suspects share."""
 
-    def __init__(self, model: Checkpoint, device: str) -> None:
-        self.model, self.device = model, device
+    def __init__(self, model: Checkpoint, layer0: Layer0, device: str) -> None:
+        self.model, self.layer0, self.device = model, layer0, device
         self.rows = OriginalRows(model, device)
-        self.layer0 = Layer0(model.body, device)
-        self._last: _Last[NDArray[np.float64]] = _Last()
-
-    def invariant(
-        self, query: NDArray[np.int64], reference: NDArray[np.int64], added: Added | None
-    ) -> NDArray[np.float64]:
-        def compute() -> NDArray[np.float64]:
-            return self.layer0.invariant(query, reference, added).cpu().numpy()
-
-        return self._last.of(query, reference, compute) if added is None else compute()
 
 
 class Aligned:
     """A suspect in the original's coordinates, with one of its tensors used as the embedding."""
 
-    def __init__(self, found: Candidate, original: _Original) -> None:
+    def __init__(self, found: Candidate, original: _Original, layer0: Layer0) -> None:
         self.suspect, self.model, self.alignment = found.search.suspect, original.model, found.alignment
-        self._search, self._original = found.search, original
-        own = original.model.body.layout
-        self._layer0 = Layer0(self.suspect.body, original.device, MOST_ROWS_SHARE * own.heads * own.head_dim)
+        self._search, self._original, self._layer0 = found.search, original, layer0
         self._settling = Lock()
         self._fit: tuple[bytes, LeastSquares | None] | None = None
         self._close: tuple[bytes, bool] | None = None
-        self._last: _Last[tuple[NDArray[np.float64], tuple[str, ...]]] = _Last()
 
     def lineage(self, secret: bytes = PUBLIC) -> Lineage:
         """Whether the suspect descends from the original, with or without a mark. "Not derived" also requires
@@ -279,7 +262,7 @@ class Aligned:
 
     @cached_property
     def _settled(self) -> Aligned:
-        return Aligned(Candidate(self._search, self._search.settled(self.alignment)), self._original)
+        return Aligned(Candidate(self._search, self._search.settled(self.alignment)), self._original, self._layer0)
 
     @cached_property
     def _places(self) -> Places:
@@ -346,27 +329,19 @@ class Aligned:
     def invariant(
         self, query: NDArray[np.int64], reference: NDArray[np.int64], own: NDArray[np.float64]
     ) -> tuple[NDArray[np.float64], tuple[str, ...]]:
-        """A of the suspect (t, d), once for all keys with the same tokens, and warnings. Entries of lost tokens are
-        those of the original's A `own`, with a warning."""
+        """A of the suspect (t, d) and warnings. Entries of lost tokens are those of the original's A `own`, with a
+        warning."""
         if self.suspect.body.layout.scores != self.model.body.layout.scores:
             raise InvariantError("layer 0's q and k are not known for this model")
-        where = self.alignment.rows
-        if (where[query] < 0).any() or (where[reference] < 0).any():
-            return self._invariant(query, reference, own)
-        return self._last.of(query, reference, lambda: self._invariant(query, reference, own))
-
-    def _invariant(
-        self, query: NDArray[np.int64], reference: NDArray[np.int64], own: NDArray[np.float64]
-    ) -> tuple[NDArray[np.float64], tuple[str, ...]]:
         query, reference = self.alignment.rows[query], self.alignment.rows[reference]
         q, r = np.flatnonzero(query >= 0), np.flatnonzero(reference >= 0)
         gone = query.size + reference.size - q.size - r.size
         if not gone:
-            return self._layer0.invariant(query, reference).cpu().numpy(), ()
+            return self._layer0.invariant(query, reference).numpy(), ()
         said = (f"tokens of the invariant missing from the suspect: {gone}; the original's values were used instead",)
         mixed = own.copy()
         if q.size and r.size > 1:
-            part = self._layer0.invariant(query[q], reference[r]).cpu().numpy()
+            part = self._layer0.invariant(query[q], reference[r]).numpy()
             kept = own[np.ix_(q, r)]
             mixed[np.ix_(q, r)] = part * kept.std(axis=1, keepdims=True) + kept.mean(axis=1, keepdims=True)
         return mixed, said

@@ -31,6 +31,8 @@ from irwm.scheme.probabilities import rademacher_tail_log10
 
 # The first pass: this many runs of this many rows, because consecutive rows of a keystream are read fastest.
 FIRST_PASS_RUNS, FIRST_PASS_RUN = 8, 256
+# Runs that are enough for a copy that was just written.
+SAMPLED_RUNS = 2
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -147,12 +149,14 @@ class Fingerprints:
 
 
 def sampled_log10_p(suspect: Aligned, key: Key) -> float:
-    """log10 of the p-value of the noise of `key` in the rows of the first pass alone, as they are; 0 if none differs.
+    """log10 of the p-value of the noise of `key` in two runs of the first pass, as they are; 0 if none differs.
 
-    In a copy that was just written, some thousand rows show its noise as clearly as all of them.
+    In a copy that was just written, some hundred rows show its noise as clearly as all of them.
     """
-    task = task_of(differences_of(suspect, ALIGNED, key.derivation), [key.derivation.noise_key()], key.parameters)
-    spans = first_pass_spans(suspect.model.vocab_size, key.derivation.basis_key())
+    secret, model = key.derivation.basis_key(), suspect.model
+    spans = first_pass_spans(model.vocab_size, secret)[:SAMPLED_RUNS]
+    differences = differences_of(suspect, ALIGNED, key.derivation, spans)
+    task = task_of(differences, [key.derivation.noise_key()], key.parameters)
     (z,) = score(replace(task, spans=spans)).z.tolist()
     return float(rademacher_tail_log10(z)) if z == z else 0.0
 
@@ -161,11 +165,17 @@ def _strength(evidence: Evidence) -> tuple[float, float]:
     return -evidence.log10_p_of_all, evidence.z
 
 
-def differences_of(suspect: Aligned, by: str, derivation: Derivation) -> Differences:
-    """The suspect's differences from the original in the bases of a release, read under a map of `MAPS`."""
+def differences_of(
+    suspect: Aligned, by: str, derivation: Derivation, spans: Sequence[Span] | None = None
+) -> Differences:
+    """The suspect's differences from the original in the bases of a release, read under a map of `MAPS`.
+
+    Args:
+        spans: the rows that centre and usual variance come from; None for those of the first pass.
+    """
     model = suspect.model
     secret = derivation.basis_key()
-    sample = np.concatenate([np.arange(*span) for span in first_pass_spans(model.vocab_size, secret)])
+    sample = np.concatenate([np.arange(*span) for span in spans or first_pass_spans(model.vocab_size, secret)])
     fitted = suspect.least_squares(derivation.sample_key()) if by == LEAST_SQUARES else None
     basis = Basis.derive(secret, model.hidden_size)
     return Differences.between(suspect.suspect, model, suspect.alignment, basis, sample, fitted)

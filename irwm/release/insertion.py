@@ -8,8 +8,8 @@ Every other byte of the release is the original's, copied and hashed in one pass
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from contextlib import ExitStack, closing
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, fields
 from pathlib import Path
 
@@ -23,6 +23,7 @@ from irwm.evidence.detection import detect_marks, reading_of
 from irwm.evidence.examination import Examination
 from irwm.evidence.finding import FOUND, Finding, Reading
 from irwm.evidence.fingerprint import sampled_log10_p
+from irwm.evidence.parallel import in_order
 from irwm.evidence.verdict import FOUND_LOG10_RISK, log10_risk
 from irwm.keys.check_original import check_original, placed
 from irwm.keys.key import Choices, Key
@@ -35,7 +36,7 @@ from irwm.scheme import statistic as stat
 from irwm.scheme.basis import Basis
 from irwm.scheme.condition import permute_rows
 from irwm.scheme.constraint_solution import marked_values
-from irwm.scheme.invariant import invariant
+from irwm.scheme.invariant import Layer0
 from irwm.scheme.parameters import EMBEDDING, FEWEST_PERMUTATIONS, HEAD
 from irwm.scheme.permutations import NullOrders
 from irwm.tracing import RISK, trace_each
@@ -76,6 +77,7 @@ def insert(
     also: Collection[str] = (),
     sign: Sign | None = None,
     base_model: str = "",
+    layer0: Layer0 | None = None,
 ) -> Release:
     """Writes a marked copy of `model` to the new folder `out_dir`.
 
@@ -93,6 +95,7 @@ def insert(
         sign: signs the release, as `irwm.attestation.model_signer` returns it.
         base_model: the name of the original, which is added to the release's model card; "" for none. A base model that
             the card already names is kept.
+        layer0: the model's layer 0, if the caller makes many copies of one model.
 
     Raises:
         ParameterError: the model has no card to add `base_model` to.
@@ -106,15 +109,15 @@ def insert(
     rewrites = rewrites_of(model, base_model, also)
     model.require_markable()  # the key may have been made with the same model in another format
     check_original(key, model)
-    marks = _marks(model, key, device)
+    layer0 = layer0 or Layer0(model, device)
+    marks = _marks(model, key, layer0, device)
     found: list[Finding] = []
 
     def verify(folder: Path) -> None:
         if progress:
             progress(0, 1, "Verifying the written mark")
-        examination = Examination(open_checkpoint(folder), model, device)
         # All rows of the first copy are read back, and a sample of those of the further ones.
-        found.extend(_verified(mark, examination.at(place), folder, whole=not shared) for place, mark in marks.items())
+        found.extend(_all_verified(marks, folder, model, layer0, device, whole=not shared))
 
     places = [mark.model for mark in marks.values()]
     names = {place: mark.holders(places) for place, mark in marks.items()}
@@ -123,9 +126,7 @@ def insert(
         require_no_unmarked_copy(matrix, changed)
     patches = _together(mark.patches(names[place]) for place, mark in marks.items())
     search = searched_for([mark.changes for mark in marks.values()])
-    with ExitStack() as made_ahead:
-        for noisy in (mark.noisy for mark in marks.values() if mark.noisy is not None):
-            made_ahead.enter_context(closing(noisy))
+    with _closing(marks.values()):
         published = publish(
             model,
             out_dir,
@@ -182,16 +183,29 @@ class _Mark:
         return self.tokens if self.noisy is None else self.noisy.changed_rows
 
 
-def _marks(model: Checkpoint, key: Key, device: str) -> dict[str, _Mark]:
+def _marks(model: Checkpoint, key: Key, layer0: Layer0, device: str) -> dict[str, _Mark]:
     """The content to write, by place."""
-    marks = {}
-    for place, (where, part) in placed(key, model).items():
-        choices = part.choices()
-        rows = marked_rows(where, part, choices, device)
-        noise = part.noise(where, choices)
-        noisy = NoisyRows(where, noise, choices.marked_rows, rows) if noise.coordinates else None
-        marks[place] = _Mark(where, part, choices.marked_rows, rows, noisy)
-    return marks
+    parts = placed(key, model)
+    made = in_order(lambda place: _mark(*parts[place], layer0), list(parts), device, fewest=2)
+    return dict(zip(parts, made, strict=True))
+
+
+@contextmanager
+def _closing(marks: Iterable[_Mark]) -> Iterator[None]:
+    """Ends the threads that compute noisy rows ahead."""
+    with ExitStack() as stack:
+        for noisy in (mark.noisy for mark in marks if mark.noisy is not None):
+            stack.enter_context(closing(noisy))
+        yield
+
+
+def _mark(model: Checkpoint, key: Key, layer0: Layer0) -> _Mark:
+    """The content to write in one place, for the original, or its output head, and the key of this place."""
+    choices = key.choices()
+    rows = marked_rows(model, key, choices, layer0)
+    noise = key.noise(model, choices)
+    noisy = NoisyRows(model, noise, choices.marked_rows, rows) if noise.coordinates else None
+    return _Mark(model, key, choices.marked_rows, rows, noisy)
 
 
 def _together(parts: Iterable[Patches]) -> Patches:
@@ -201,6 +215,24 @@ def _together(parts: Iterable[Patches]) -> Patches:
         for file, items in part.items():
             patches.setdefault(file, []).extend(items)
     return patches
+
+
+def _all_verified(
+    marks: Mapping[str, _Mark], folder: Path, model: Checkpoint, layer0: Layer0, device: str, *, whole: bool
+) -> list[Finding]:
+    """The findings of a detection on the written content, by place; arguments and errors as for `_verified`."""
+    with closing(open_checkpoint(folder)) as written:
+        examination = Examination(written, model, device, layer0)
+        examined = {place: examination.at(place) for place in marks}
+        # A sample is read with one core for each matrix, all rows with all cores for one matrix after the other.
+        return list(
+            in_order(
+                lambda place: _verified(marks[place], examined[place], folder, whole=whole),
+                list(marks),
+                device,
+                fewest=len(marks) + 1 if whole else len(marks),
+            )
+        )
 
 
 def _verified(mark: _Mark, examination: Examination, folder: Path, *, whole: bool) -> Finding:
@@ -238,8 +270,11 @@ def _identifies(key: Key, examination: Examination, *, whole: bool) -> bool:
     return trace_each(examination, [key], decoys=0).traces[0].named
 
 
-def marked_rows(model: Checkpoint, key: Key, choices: Choices, device: str = "cpu") -> torch.Tensor:
+def marked_rows(model: Checkpoint, key: Key, choices: Choices, layer0: Layer0 | None = None) -> torch.Tensor:
     """(l, d) marked rows, rounded to the embedding's dtype (Algorithm 2, lines 15 to 24; Algorithm 5).
+
+    Args:
+        layer0: that of `model.body`, if it was read before.
 
     Raises:
         MarginError: after rounding, overflow or scaling, too little of the mark is left to prove it later.
@@ -253,7 +288,7 @@ def marked_rows(model: Checkpoint, key: Key, choices: Choices, device: str = "cp
         )
     noise = key.noise(model, choices)
     tokens = choices.query_tokens, choices.reference_tokens
-    a_m = invariant(model.body, *tokens, device=device, added=noise.added(model)).cpu().numpy()
+    a_m = (layer0 or Layer0(model.body)).invariant(*tokens, noise.added(model)).cpu().numpy()
     permuted = permute_rows(a_m, choices.constraint_permutations)
     values = _solved(model, key, choices, noise.basis, permuted)
     rounded = torch.from_numpy(values).to(getattr(torch, model.dtype))

@@ -20,6 +20,7 @@ from irwm.scheme.noise import Noise, adds
 # Numbers of a block of rows, 4 MB as float32. With smaller blocks, the cores wait for Python's lock; with larger ones,
 # they wait for the memory.
 BLOCK_NUMBERS = 1 << 20
+SEEN_FIRST = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,9 +34,9 @@ class Patch:
     def stop(self) -> int:
         return self.start + len(self.data)
 
-    def read(self, low: int, high: int) -> bytes | memoryview:
-        """The new bytes from position `low` to `high` of the file, both within the patch."""
-        return memoryview(self.data)[low - self.start : high - self.start]
+    def write(self, low: int, into: memoryview) -> None:
+        """Fills a buffer with the new bytes at position `low` of the file; the buffer must end within the patch."""
+        into[:] = memoryview(self.data)[low - self.start : low - self.start + len(into)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,16 +45,17 @@ class LazyPatch:
 
     Attributes:
         start, stop: their range in the file.
-        make: called with two positions relative to `start`, it returns the bytes between them.
+        make: called with a position relative to `start` and a buffer, it fills the buffer with the bytes at that
+            position.
     """
 
     start: int
     stop: int
-    make: Callable[[int, int], bytes]
+    make: Callable[[int, memoryview], None]
 
-    def read(self, low: int, high: int) -> bytes:
-        """As `Patch.read`."""
-        return self.make(low - self.start, high - self.start)
+    def write(self, low: int, into: memoryview) -> None:
+        """As `Patch.write`."""
+        self.make(low - self.start, into)
 
 
 Replacement = Patch | LazyPatch
@@ -104,11 +106,16 @@ def overlay(piece: memoryview, begin: int, patches: Sequence[Replacement], first
     while first < len(patches) and patches[first].start < end:
         patch = patches[first]
         low, high = max(patch.start, begin), min(patch.stop, end)
-        piece[low - begin : high - begin] = patch.read(low, high)
+        patch.write(low, piece[low - begin : high - begin])
         if patch.stop > end:
             break
         first += 1
     return first
+
+
+def replaced(size: int, begin: int, patches: Sequence[Replacement], first: int) -> bool:
+    """Whether one patch replaces all of a piece, `size` bytes of the file from `begin` on; `first` as for `overlay`."""
+    return first < len(patches) and patches[first].start <= begin and begin + size <= patches[first].stop
 
 
 def row_patches(model: Checkpoint, row_ids: NDArray[np.int64], rows: torch.Tensor, names: Sequence[str]) -> Patches:
@@ -145,8 +152,8 @@ class NoisyRows:
         self._height = max(1, BLOCK_NUMBERS // model.hidden_size)
         # Added noise takes half as long in float32, and few numbers of 16 bits differ (docs/key-format.md, *Rounding*).
         self._precise = torch.float32 if adds(noise.size) and rows.dtype.itemsize == 2 else torch.float64
-        self._blocks: dict[int, torch.Tensor] = {}
-        self._next, self._ahead = 0, self._from(0)
+        self._last, self._block_of_last = -1, torch.empty(0)
+        self._ahead = self._from(0)
 
     @property
     def changed_rows(self) -> NDArray[np.int64]:
@@ -158,47 +165,54 @@ class NoisyRows:
         patches: Patches = {}
         for name in names:
             (entry,) = self._model.tensors[name].parts
-            make = partial(self._bytes, TORCH[entry.dtype])
+            make = partial(self.write, TORCH[entry.dtype])
             patches.setdefault(Path(entry.file), []).append(LazyPatch(entry.start, entry.stop, make))
         return patches
-
-    def values(self, first: int, last: int) -> torch.Tensor:
-        """(n, d) the copy's rows from `first` up to `last`, in the embedding's dtype.
-
-        Each core computes a block, and a few blocks ahead, because a file is written from its start to its end.
-        """
-        numbers = range(first // self._height, -(-last // self._height))
-        for number in numbers:
-            if number not in self._blocks:
-                if number != self._next:
-                    self.close()
-                    self._ahead = self._from(number)
-                self._blocks[number], self._next = next(self._ahead), number + 1
-        # The next piece begins in the last of these blocks.
-        self._blocks = {number: self._blocks[number] for number in numbers}
-        begin = numbers[0] * self._height
-        return torch.cat(list(self._blocks.values()))[first - begin : last - begin]
 
     def close(self) -> None:
         """Ends the threads that compute blocks ahead."""
         self._ahead.close()
 
     def _from(self, number: int) -> Generator[torch.Tensor, None, None]:
-        return in_order(self._block, range(number, -(-self._model.vocab_size // self._height)), "cpu")
+        return in_order(self._made, range(number, -(-self._model.vocab_size // self._height)), "cpu")
+
+    def write(self, dtype: torch.dtype, low: int, into: memoryview) -> None:
+        """Fills a buffer with the copy's rows in a number format, beginning at byte `low` of the matrix."""
+        size = self._height * self._model.hidden_size * dtype.itemsize
+        target, high = np.frombuffer(into, np.uint8), low + len(into)
+        for number in range(low // size, -(-high // size)):
+            made = self._block(number).to(dtype).view(torch.uint8).numpy().reshape(-1)
+            begin = number * size
+            part = slice(max(low, begin), min(high, begin + len(made)))
+            target[part.start - low : part.stop - low] = made[part.start - begin : part.stop - begin]
 
     def _block(self, number: int) -> torch.Tensor:
+        """(n, d) a block of the copy's rows, in the embedding's dtype.
+
+        Each core computes a block, and a few blocks ahead, because a file is written from its start to its end. The
+        last block is kept: the next piece of the file begins in it.
+        """
+        if number != self._last:
+            if number != self._last + 1:
+                self.close()
+                self._ahead = self._from(number)
+            self._last, self._block_of_last = number, next(self._ahead)
+        return self._block_of_last
+
+    def _made(self, number: int) -> torch.Tensor:
         first, last = number * self._height, min((number + 1) * self._height, self._model.vocab_size)
         original = self._model.embedding(slice(first, last))
-        tokens = np.arange(first, last)
-        noisy = self._noise.over(original.to(self._precise).numpy(), tokens)
+        noisy = self._noise.over(original.to(self._precise).numpy(), np.arange(first, last))
         written = torch.from_numpy(noisy).to(self._rows.dtype)
         begin, end = np.searchsorted(self._marked_rows, (first, last))
         written[self._marked_rows[begin:end] - first] = self._rows[begin:end]
-        self._changed[first:last] = (written.float().numpy() != original.numpy()).any(axis=1)
+        self._changed[first:last] = _differ(written, original)
         return written
 
-    def _bytes(self, dtype: torch.dtype, low: int, high: int) -> bytes:
-        width = self._model.hidden_size * dtype.itemsize
-        first, last = low // width, -(-high // width)
-        raw = self.values(first, last).to(dtype).contiguous().view(torch.uint8).numpy().tobytes()
-        return raw[low - first * width : high - first * width]
+
+def _differ(rows: torch.Tensor, others: torch.Tensor) -> NDArray[np.bool_]:
+    """(n,) which rows differ in any number. Nearly all that do differ in one of the first `SEEN_FIRST`."""
+    differ: NDArray[np.bool_] = (rows[:, :SEEN_FIRST].float() != others[:, :SEEN_FIRST]).any(dim=1).numpy()
+    equal = np.flatnonzero(~differ)
+    differ[equal] = (rows[equal].float() != others[equal]).any(dim=1).numpy()
+    return differ

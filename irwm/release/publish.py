@@ -22,7 +22,7 @@ from irwm.release.cloning import WRITE_FLAGS, ClonedFrom, clone, clones_in
 from irwm.release.front_matter import Rewrite
 from irwm.release.manifest import MANIFEST_NAME, SIGNATURE_NAME, Manifest, format_manifest
 from irwm.release.partial import PARTIAL_SUFFIX, partial_folder, require_absent, sync_folder
-from irwm.release.patches import Replacement, checked_patches, overlay
+from irwm.release.patches import Replacement, checked_patches, overlay, replaced
 from irwm.release.selection import SourceFile, select_files
 from irwm.release.unmarked import RowSearch
 
@@ -32,6 +32,8 @@ Sign = Callable[[str, Mapping[str, str]], bytes]
 
 # Files take whole blocks; folders and the manifest need some space as well.
 _BLOCK = 4096
+# Bytes after which a file is flushed to the disk while more is written, so that little is left at its end.
+FLUSHED = 256 * 1024 * 1024
 _RESERVE = 1024 * 1024
 # The errors of a full disk.
 _NO_ROOM = {errno.ENOSPC, errno.EDQUOT}
@@ -274,13 +276,13 @@ def _copies(
 ) -> dict[str, _Written]:
     """Copies files, with their changes, and returns them by name."""
     made = {}
-    with ThreadPoolExecutor(1, "irwm-write") as writing:
+    with ThreadPoolExecutor(2, "irwm-write") as pool:
         for file in files:
             target = _place(folder, file)
             if file.name in rewrites:
                 made[file.name] = _rewrite(file, target, rewrites[file.name], meter, search)
             else:
-                made[file.name] = _copy(file, target, overlays.get(file.path, ()), meter, writing, search)
+                made[file.name] = _copy(file, target, overlays.get(file.path, ()), meter, pool, search)
     return made
 
 
@@ -362,47 +364,73 @@ def _copy(
     target: Path,
     patches: Sequence[Replacement],
     meter: _Meter,
-    writing: Executor,
+    pool: Executor,
     search: RowSearch | None,
 ) -> _Written:
-    """Copies one file with its patches applied, fsynced.
-
-    `writing` hashes and writes one piece while the next one is read or computed.
-    """
-    digest = hashlib.sha256()
+    """Copies one file with its patches applied, fsynced; one piece is stored while the next is read or computed."""
     buffers = [bytearray(min(CHUNK, file.seen.size)) for _ in range(2)]
-    last: Future[None] | None = None
     first = 0
-    with open_seen(file.path, file.seen) as reader:
-        writer = os.open(target, WRITE_FLAGS, 0o666)
-
-        def store(piece: memoryview) -> None:
-            digest.update(piece)
-            _write_all(writer, piece)
-
-        try:
-            meter.poll()
-            for number, begin in enumerate(range(0, file.seen.size, CHUNK)):
-                if begin:
-                    meter.poll()
-                piece = memoryview(buffers[number % 2])[: min(CHUNK, file.seen.size - begin)]
+    with open_seen(file.path, file.seen) as reader, _Output(target, pool) as output:
+        meter.poll()
+        for number, begin in enumerate(range(0, file.seen.size, CHUNK)):
+            if begin:
+                meter.poll()
+            piece = memoryview(buffers[number % 2])[: min(CHUNK, file.seen.size - begin)]
+            if not replaced(len(piece), begin, patches, first):
                 read_into(reader, file.path, begin, piece)
-                first = overlay(piece, begin, patches, first)
-                if last is not None:  # in order, and before the other buffer is reused
-                    last.result()
-                last = writing.submit(store, piece)
-                if search is not None:
-                    search.check(buffers[number % 2], len(piece), begin == 0, file.path)
-                meter.advance(len(piece), f"Writing {file.name}")
-            if last is not None:
-                last.result()
-            os.fsync(writer)
-            seen = FileState.of(os.fstat(writer))
-        finally:
-            if last is not None:
-                wait([last])  # the file must not be closed while it is written
-            os.close(writer)
-    return _Written(digest.hexdigest(), seen)
+            first = overlay(piece, begin, patches, first)
+            output.store(piece)
+            if search is not None:
+                search.check(buffers[number % 2], len(piece), begin == 0, file.path)
+            meter.advance(len(piece), f"Writing {file.name}")
+        return output.written()
+
+
+class _Output:
+    """A new file, which is hashed, written and flushed to the disk in the background.
+
+    Args:
+        target: the file; it must not exist.
+        pool: two threads, one to hash and write, one to flush.
+    """
+
+    def __init__(self, target: Path, pool: Executor) -> None:
+        self._pool, self._digest = pool, hashlib.sha256()
+        self._storing: Future[None] | None = None
+        self._flushing: Future[None] | None = None
+        self._stored = self._flushed = 0
+        self._descriptor = os.open(target, WRITE_FLAGS, 0o666)
+
+    def __enter__(self) -> _Output:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        # The file must not be closed while it is used.
+        wait([each for each in (self._storing, self._flushing) if each is not None])
+        os.close(self._descriptor)
+
+    def store(self, piece: memoryview) -> None:
+        """Begins to write the next piece; when it returns, the one before is written and its buffer is free."""
+        if self._storing is not None:
+            self._storing.result()
+        if self._stored - self._flushed >= FLUSHED:
+            if self._flushing is not None:
+                self._flushing.result()
+            self._flushed, self._flushing = self._stored, self._pool.submit(os.fsync, self._descriptor)
+        self._storing = self._pool.submit(self._store, piece)
+        self._stored += len(piece)
+
+    def _store(self, piece: memoryview) -> None:
+        self._digest.update(piece)
+        _write_all(self._descriptor, piece)
+
+    def written(self) -> _Written:
+        """The file's hash and state, when it is completely on the disk."""
+        for each in (self._storing, self._flushing):
+            if each is not None:
+                each.result()
+        os.fsync(self._descriptor)
+        return _Written(self._digest.hexdigest(), FileState.of(os.fstat(self._descriptor)))
 
 
 def _rewrite(file: SourceFile, target: Path, rewrite: Rewrite, meter: _Meter, search: RowSearch | None) -> _Written:

@@ -24,9 +24,6 @@ from irwm.scheme import keystream
 
 # float32 or float64.
 Float = TypeVar("Float", np.float32, np.float64)
-_BITS = np.unpackbits(np.arange(256, dtype=np.uint8)[:, None], axis=1, bitorder="little")
-# Of each byte its 8 signs as one number: 1 for a bit 0, -1 for a bit 1, the lowest bit first.
-_SIGNS_OF_BYTE = (1 - 2 * _BITS.view(np.int8)).view(np.uint64)[:, 0]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -86,5 +83,7 @@ class Basis:
             count = (stop - start) * 2 * each
             run = keystream.words32(self.sign_key, int(tokens[start]) * 2 * each, count)
             words[start:stop] = run.reshape(stop - start, -1)
-        signs = np.take(_SIGNS_OF_BYTE, words.view(np.uint8)).view(np.int8).reshape(tokens.size, 2, 32 * each)
+        signs = np.unpackbits(words.view(np.uint8), bitorder="little").view(np.int8).reshape(tokens.size, 2, 32 * each)
+        signs *= -2  # a bit 0 is 1, a bit 1 is -1
+        signs += 1
         return signs[:, 0, :d], signs[:, 1, :d]

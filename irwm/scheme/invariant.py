@@ -35,6 +35,7 @@ REFERENCE_BLOCK = 256
 # A deviation below this share of the largest entry results from float32 rounding of a constant row (its unit is 6e-8,
 # times the square root of a few thousand terms). For rows of trained models it is near 1/20.
 CONSTANT_ROW = 1e-6
+LAST_KEPT = 2
 # Smaller than the norm of any non-zero float32 row.
 SMALLEST_NORM = 1e-50
 # Maximum number of tokens that a message lists.
@@ -105,6 +106,8 @@ def invariant(
 class Layer0:
     """A model's layer 0. Its q, k and norms are read once and used for all tokens.
 
+    The last `LAST_KEPT` invariants are kept: many keys have the same tokens, and a new key needs its own several times.
+
     Args:
         model: the checkpoint.
         device: the device that computes the scores.
@@ -114,6 +117,7 @@ class Layer0:
 
     def __init__(self, model: Weights, device: Device = "cpu", most_rows: int | None = None) -> None:
         self._model, self._device, self._most_rows = model, device, most_rows
+        self._kept: tuple[tuple[object, torch.Tensor], ...] = ()
 
     def invariant(self, query_tokens: Tokens, reference_tokens: Tokens, added: Added | None = None) -> torch.Tensor:
         """A_m with standardised rows, (t, d) float64 on the CPU; Algorithm 1.
@@ -121,7 +125,8 @@ class Layer0:
         Args:
             query_tokens: t token ids, the rows of A.
             reference_tokens: d token ids, the columns of A.
-            added: noise on the embedding that the checkpoint does not hold (Algorithm 6), see `scores`.
+            added: noise on the embedding that the checkpoint does not hold (Algorithm 6), see `scores`. An invariant is
+                used again for equal ones.
 
         Raises:
             NonFiniteScoresError: scores that are NaN or infinite.
@@ -129,6 +134,15 @@ class Layer0:
                 and stored on the error.
         """
         queries, references = _ids(query_tokens), _ids(reference_tokens)
+        wanted = queries.numpy().tobytes(), references.numpy().tobytes(), added
+        for known, kept in self._kept:
+            if known == wanted:
+                return kept
+        found = self._computed(queries, references, added)
+        self._kept = (*self._kept, (wanted, found))[-LAST_KEPT:]  # replaced as a whole, since several threads read it
+        return found
+
+    def _computed(self, queries: torch.Tensor, references: torch.Tensor, added: Added | None) -> torch.Tensor:
         scores = self.scores(queries, references, added)
         finite = torch.isfinite(scores)
         if not finite.all():

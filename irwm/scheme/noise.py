@@ -27,7 +27,6 @@ from irwm.checkpoint import Checkpoint
 from irwm.scheme import keystream
 from irwm.scheme.basis import Basis, Float
 from irwm.scheme.derivation import Derivation
-from irwm.scheme.invariant import Added
 from irwm.scheme.parameters import Parameters
 
 # Rows used to estimate sigma_E, the single deviation of the embedding: a million numbers give an accuracy of 1/1000.
@@ -67,7 +66,7 @@ class Noise:
         if not self.coordinates or not len(rows):
             return rows.copy()
         d = rows.shape[1]
-        deviations = np.linalg.norm(rows, axis=1) / np.sqrt(d)
+        deviations = np.sqrt(np.einsum("ij,ij->i", rows, rows)) / np.sqrt(d)
         kept = np.isin(tokens, self.untouched) | ~(deviations > 0)
         positions, signs = places(self.stream_key, tokens, self.coordinates, d, adds=adds(self.size))
         noise = signs * self._sizes(deviations, tokens)[:, None]
@@ -88,17 +87,33 @@ class Noise:
             return np.full(tokens.size, self.deviation)
         return deviations * sizes_of(self.stream_key, tokens)
 
-    def added(self, model: Checkpoint) -> Added | None:
+    def added(self, model: Checkpoint) -> AddedNoise | None:
         """The noise on the rows that A is computed from, in the form that the invariant takes; None without noise, and
         for noise in an output head, which A does not read."""
         if not self.coordinates or model.whole is not None:
             return None
+        settings = self.coordinates, self.size, self.deviation
+        return AddedNoise(self, model, (self.stream_key, self.basis.sign_key, self.untouched.tobytes(), settings))
 
-        def difference(tokens: torch.Tensor) -> torch.Tensor:
-            rows = model.embedding(tokens).double().numpy()
-            return torch.from_numpy(self.over(rows, tokens.numpy()) - rows)
 
-        return difference
+@dataclass(frozen=True, slots=True)
+class AddedNoise:
+    """The change of a model's rows by noise, in float64; see `Noise.added`.
+
+    Attributes:
+        noise: the noise.
+        model: the original.
+        equal_by: the noise's own values; two that agree in them and in the model are equal.
+    """
+
+    noise: Noise = field(compare=False, repr=False)
+    model: Checkpoint
+    equal_by: tuple[object, ...] = field(repr=False)
+
+    def __call__(self, tokens: torch.Tensor) -> torch.Tensor:
+        """(n, d) values to add to the rows of the tokens (n,)."""
+        rows = self.model.embedding(tokens).double().numpy()
+        return torch.from_numpy(self.noise.over(rows, tokens.numpy()) - rows)
 
 
 def noise_of(derivation: Derivation, params: Parameters, model: Checkpoint, marked_rows: NDArray[np.int64]) -> Noise:

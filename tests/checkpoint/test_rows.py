@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 import threading
+import weakref
 from pathlib import Path
 
 import numpy as np
@@ -193,3 +194,15 @@ def test_row_cache_is_thread_safe(entry) -> None:
     for thread in threads:
         thread.join()
     assert not wrong
+
+
+def test_a_closed_checkpoint_keeps_no_rows_and_reads_them_again(demo_path: Path) -> None:
+    model = irwm.open_checkpoint(demo_path)
+    assert model.output_head is not None
+    matrices = (model, model.output_head)
+    first = [matrix.embedding([1, 5, 9]) for matrix in matrices]
+    kept = [weakref.ref(cache) for matrix in matrices for cache in matrix._row_caches.values()]
+    assert len(kept) == 2
+    model.close()
+    assert all(cache() is None for cache in kept)
+    assert all(torch.equal(matrix.embedding([1, 5, 9]), rows) for matrix, rows in zip(matrices, first, strict=True))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import signal
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -116,10 +117,15 @@ def test_partial_folder_of_a_dead_run_is_reused_by_the_next(folder: Path, tmp_pa
 @pytest.mark.fault(42)
 @pytest.mark.parametrize("call", ["fsync", "rename"])
 @pytest.mark.parametrize("after", [False, True])
+@pytest.mark.parametrize("flushed", [None, 1 << 16])
 def test_failure_at_each_fsync_and_rename_leaves_nothing(
-    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str, after: bool
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str, after: bool, flushed: int | None
 ) -> None:
     model, before, out = open_checkpoint(folder), tree(tmp_path), tmp_path / "out"
+    if flushed is not None:  # files are flushed while they are written
+        module = sys.modules["irwm.release.publish"]  # the function has the module's name
+        monkeypatch.setattr(module, "CHUNK", flushed)
+        monkeypatch.setattr(module, "FLUSHED", flushed)
     for number in range(1, 100):
         with monkeypatch.context() as patch:
             patch.setattr(os, call, failing(call, number, after)[0])
@@ -133,5 +139,5 @@ def test_failure_at_each_fsync_and_rename_leaves_nothing(
             assert not out.exists() or verify_manifest(out).ok
             shutil.rmtree(out, ignore_errors=True)
         assert tree(tmp_path) == before
-    assert number >= (2 if call == "rename" else 6)
+    assert number >= (2 if call == "rename" else 6 if flushed is None else 12)
     assert verify_manifest(out).ok

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
+import irwm
 import irwm.scheme.invariant as invariant_module
 from irwm.errors import CheckpointError
 from irwm.families import Layout, Norm, TensorRef
 from irwm.scheme.invariant import InvariantError, Layer0, invariant, standardise
+from tools.copies import keys_for
 
 S, D, HEADS, KV_HEADS, HEAD_DIM = 120, 48, 6, 3, 8
 QUERIES = [4, 9, 23, 77, 110]
@@ -191,6 +194,24 @@ def test_the_invariant_includes_added_noise() -> None:
     noisy = {**tensors, "embedding": tensors["embedding"] + noise}
     found = invariant(InMemory(tensors), QUERIES, REFERENCES, added=lambda tokens: noise[tokens])
     torch.testing.assert_close(found, invariant(InMemory(noisy), QUERIES, REFERENCES))
+
+
+def test_an_invariant_is_computed_once_for_equal_tokens_and_noise(demo_path: Path) -> None:
+    demo = irwm.open_checkpoint(demo_path)
+    ann, bob = keys_for(demo, ["Ann", "Bob"])
+    layer0 = Layer0(demo)
+
+    def of(key: irwm.Key) -> torch.Tensor:
+        choices = key.choices()
+        return layer0.invariant(choices.query_tokens, choices.reference_tokens, key.noise(demo, choices).added(demo))
+
+    anns, bobs, bare = of(ann), of(bob), layer0.invariant(QUERIES, REFERENCES)
+    assert of(bob) is bobs  # one of the last two
+    assert layer0.invariant(QUERIES, REFERENCES) is bare
+    assert not torch.equal(anns, bobs)
+    again = of(ann)
+    assert again is not anns
+    assert torch.equal(again, anns)
 
 
 # --- standardising

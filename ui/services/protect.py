@@ -91,10 +91,10 @@ def run(request: ProtectRequest, vault: Vault, work: Work) -> Released | Release
         work.progress(0, 0, "Fingerprinting the embedding and searching the vault")
         among = {same_name(person.name) for person in recipients}
         known = issued(vault, model.fingerprint, request.owner, request.parameters, among)
-        copies = Copies(vault, model, device, work, request.also, sign, request.base_model)
+        copies = Copies(vault, model, device, work, Layer0(model, device), request.also, sign, request.base_model)
         place: _Place = (_FolderEach if request.many else _OneFolder)(copies, known, path_from(request.out))
         receipts = _Receipts(work.files if request.many else None)
-        batch = _Batch(request, copies, known, place, receipts, Layer0(model, device), copies.marked_before())
+        batch = _Batch(request, copies, known, place, receipts, copies.marked_before())
         try:
             batch.write(recipients)
         finally:
@@ -313,7 +313,6 @@ class _Batch:
     known: Issued
     place: _Place
     receipts: _Receipts
-    layer0: Layer0
     before: MarkedBefore
     only: Released | None = None
 
@@ -381,9 +380,9 @@ class _Batch:
         if not request.many:
             copies.work.progress(0, 0, "Generating the key")
         key = irwm.generate_key(
-            copies.model, request.parameters, secret, request.owner, recipient.name, copies.device, self.layer0
+            copies.model, request.parameters, secret, request.owner, recipient.name, copies.device, copies.layer0
         )
-        require_margin(copies.model, key, copies.device)
+        require_margin(copies.model, key, copies.layer0)
         self.place.before_sealing(key)
         return seal(copies.vault, copies.model, key, recipient.note), key
 

@@ -25,6 +25,7 @@ from irwm.release.cloning import ClonedFrom
 from irwm.release.insertion import Progress, marked_rows
 from irwm.release.manifest import format_manifest
 from irwm.release.publish import Sign
+from irwm.scheme.invariant import Layer0
 from storage.errors import StorageError
 from storage.files import open_to_append, private_folder, replace_private
 from storage.records import Changes, CopyFacts, KeyRecord, MarkedBefore, Receipt, ReleaseRecord
@@ -124,14 +125,14 @@ def signer_of(sign_key: str, secret_file: str) -> Sign | None:
     return model_signer(open_signing_key(sign_key, secret_file))
 
 
-def require_margin(model: Checkpoint, key: irwm.Key, device: str) -> None:
+def require_margin(model: Checkpoint, key: irwm.Key, layer0: Layer0) -> None:
     """Raises if this model cannot carry the mark, before its key is sealed.
 
     Raises:
         MarginError
     """
     check_original(key, model)
-    marked_rows(model, key, key.choices(), device)
+    marked_rows(model, key, key.choices(), layer0)
 
 
 def seal(vault: Vault, model: Checkpoint, key: irwm.Key, label: str) -> KeyRecord:
@@ -216,6 +217,7 @@ class Copies:
     Attributes:
         vault: unlocked.
         device: "cpu" or "cuda".
+        layer0: the model's, which is read once for all copies.
         also: names of other files to copy.
         sign: signs each copy; None for no signature.
         base_model: the original's name for the model card; "" for none.
@@ -225,6 +227,7 @@ class Copies:
     model: Checkpoint
     device: str
     work: Work
+    layer0: Layer0
     also: Sequence[str] = ()
     sign: Sign | None = None
     base_model: str = ""
@@ -246,7 +249,7 @@ class Copies:
         """Writes and verifies a copy; errors as `irwm.insert`."""
         return irwm.insert(
             self.model, key, folder, progress, self.device, self.work.cancelled, shared=shared, also=self.also,
-            sign=self.sign, base_model=self.base_model,
+            sign=self.sign, base_model=self.base_model, layer0=self.layer0,
         )  # fmt: skip
 
     def signed(self, release: irwm.Release) -> irwm.Release:

@@ -35,7 +35,8 @@ REFERENCE_BLOCK = 256
 # A deviation below this share of the largest entry results from float32 rounding of a constant row (its unit is 6e-8,
 # times the square root of a few thousand terms). For rows of trained models it is near 1/20.
 CONSTANT_ROW = 1e-6
-LAST_KEPT = 2
+# Enough for two places and the comparison of attention heads, besides those of a key with noise.
+LAST_KEPT = 4
 # Smaller than the norm of any non-zero float32 row.
 SMALLEST_NORM = 1e-50
 # Maximum number of tokens that a message lists.
@@ -117,7 +118,7 @@ class Layer0:
 
     def __init__(self, model: Weights, device: Device = "cpu", most_rows: int | None = None) -> None:
         self._model, self._device, self._most_rows = model, device, most_rows
-        self._kept: tuple[tuple[object, torch.Tensor], ...] = ()
+        self._kept: dict[object, torch.Tensor] = {}
 
     def invariant(self, query_tokens: Tokens, reference_tokens: Tokens, added: Added | None = None) -> torch.Tensor:
         """A_m with standardised rows, (t, d) float64 on the CPU; Algorithm 1.
@@ -135,11 +136,12 @@ class Layer0:
         """
         queries, references = _ids(query_tokens), _ids(reference_tokens)
         wanted = queries.numpy().tobytes(), references.numpy().tobytes(), added
-        for known, kept in self._kept:
-            if known == wanted:
-                return kept
+        known = self._kept.get(wanted)
+        if known is not None:
+            return known
         found = self._computed(queries, references, added)
-        self._kept = (*self._kept, (wanted, found))[-LAST_KEPT:]  # replaced as a whole, since several threads read it
+        # Replaced as a whole, since several threads read it.
+        self._kept = dict([*self._kept.items(), (wanted, found)][-LAST_KEPT:])
         return found
 
     def _computed(self, queries: torch.Tensor, references: torch.Tensor, added: Added | None) -> torch.Tensor:

@@ -64,8 +64,10 @@ class RowPool:
 
     def markable(self, taken: NDArray[np.int64]) -> NDArray[np.int64]:
         """The usable rows after the most frequent eighth, ascending, except `taken`."""
-        usable = self.usable()
-        return np.setdiff1d(usable[int(UNMARKED_SHARE * usable.size) :], taken)
+        usable, free = self.usable(), np.ones(self.size, dtype=bool)
+        free[taken] = False
+        rest = usable[int(UNMARKED_SHARE * usable.size) :]
+        return rest[free[rest]]
 
 
 @lru_cache(maxsize=4)  # one pass over the embedding is enough for all keys of the same opened model

@@ -17,9 +17,9 @@ from numpy.typing import NDArray
 from irwm.scheme.permutations import NullOrders
 
 STATISTICS = ("joint", "sum", "difference")
-# Floats in memory at once while the null is computed: on a CPU 16 MB, which stay in the cache between the gather that
+# Floats in memory at once while the null is computed: on a CPU 8 MB, which stay in the cache between the gather that
 # writes them and the product that reads them; a GPU is faster with larger pieces.
-_CHUNK_FLOATS = {"cpu": 2 << 20, "other": 32 << 20}
+_CHUNK_FLOATS = {"cpu": 1 << 20, "other": 32 << 20}
 
 
 def sum_map(permuted: NDArray[np.float64], scale: float) -> NDArray[np.float64]:

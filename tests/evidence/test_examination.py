@@ -6,10 +6,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 import irwm
 from irwm.alignment.rows import Rows
 from irwm.errors import KeyMismatchError
+from irwm.scheme.invariant import Added, Layer0
 
 # For a key without a mark in the output head only the embedding is aligned.
 ALONE = irwm.Parameters(places=("embedding",))
@@ -56,3 +58,18 @@ def test_an_examination_against_another_original_is_refused(tiny_path: Path, min
     examination = irwm.Examination(original, irwm.open_checkpoint(minilm_path))
     with pytest.raises(KeyMismatchError, match="another original"):
         examination.check([key])
+
+
+def test_keys_of_one_owner_share_every_invariant(demo_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    original = irwm.open_checkpoint(demo_path)
+    keys = [irwm.generate_key(original, secret=bytes(32), recipient=f"Recipient {n}") for n in range(12)]
+    computed, scores = [], Layer0.scores
+
+    def noted(self: Layer0, query: torch.Tensor, reference: torch.Tensor, *rest: Added | None) -> torch.Tensor:
+        computed.append((self, tuple(query.tolist()), tuple(reference.tolist())))
+        return scores(self, query, reference, *rest)
+
+    monkeypatch.setattr(Layer0, "scores", noted)
+    list(irwm.detect_each(irwm.Examination(irwm.open_checkpoint(demo_path), original), keys))
+    # Of each model those of the embedding's and of the head's tokens, and those that compare the attention.
+    assert len(computed) == len(set(computed)) == 6

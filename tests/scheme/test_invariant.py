@@ -14,7 +14,7 @@ import irwm
 import irwm.scheme.invariant as invariant_module
 from irwm.errors import CheckpointError
 from irwm.families import Layout, Norm, TensorRef
-from irwm.scheme.invariant import InvariantError, Layer0, invariant, standardise
+from irwm.scheme.invariant import LAST_KEPT, InvariantError, Layer0, invariant, standardise
 from tools.copies import keys_for
 
 S, D, HEADS, KV_HEADS, HEAD_DIM = 120, 48, 6, 3, 8
@@ -198,20 +198,19 @@ def test_the_invariant_includes_added_noise() -> None:
 
 def test_an_invariant_is_computed_once_for_equal_tokens_and_noise(demo_path: Path) -> None:
     demo = irwm.open_checkpoint(demo_path)
-    ann, bob = keys_for(demo, ["Ann", "Bob"])
+    keys = keys_for(demo, [f"Recipient {number}" for number in range(LAST_KEPT + 1)])
     layer0 = Layer0(demo)
 
     def of(key: irwm.Key) -> torch.Tensor:
         choices = key.choices()
         return layer0.invariant(choices.query_tokens, choices.reference_tokens, key.noise(demo, choices).added(demo))
 
-    anns, bobs, bare = of(ann), of(bob), layer0.invariant(QUERIES, REFERENCES)
-    assert of(bob) is bobs  # one of the last two
-    assert layer0.invariant(QUERIES, REFERENCES) is bare
-    assert not torch.equal(anns, bobs)
-    again = of(ann)
-    assert again is not anns
-    assert torch.equal(again, anns)
+    first, *last = map(of, keys)
+    assert all(of(key) is known for key, known in zip(keys[1:], last, strict=True))
+    assert not any(torch.equal(first, other) for other in last)
+    again = of(keys[0])
+    assert again is not first
+    assert torch.equal(again, first)
 
 
 # --- standardising

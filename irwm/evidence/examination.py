@@ -65,7 +65,7 @@ class Examination:
         self, suspect: Checkpoint, original: Checkpoint, device: str = "cpu", layer0: Layer0 | None = None
     ) -> None:
         self.suspect, self.original, self.device = suspect, original, device
-        self._side = _Original(original, layer0 or Layer0(original.body, device), device)
+        self._side = _Original(original, Layer0.of(original.body, device, layer0), device)
         # By the checkpoint it belongs to: a suspect's embedding and its output head have the same one.
         self._layer0s: dict[Checkpoint, Layer0] = {}
         self._elsewhere: dict[str, Examination] = {}

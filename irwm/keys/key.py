@@ -219,7 +219,8 @@ def generate_key(
         layer0: the model's layer 0, if the caller makes many keys of one model.
 
     Raises:
-        ParameterError: the model is too small for the parameters, or a name or the secret is malformed.
+        ParameterError: the model is too small for the parameters, a name or the secret is malformed, or `layer0` is
+            another model's.
         ConditionError: condition_limit was not reached.
         CheckpointError: the model's embedding or layer 0 cannot be used.
     """
@@ -234,7 +235,7 @@ def generate_key(
             raise ParameterError(
                 f"too many {what} for the number of coordinates", expected=f"below {d}", found=str(count)
             )
-    layer0 = layer0 or Layer0(model, device)
+    layer0 = Layer0.of(model, device, layer0)
     key = _key_of(model, params, secret, owner, recipient, layer0)
     head = model.output_head if HEAD in params.places else None
     if head is None or not head.markable:

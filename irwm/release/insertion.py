@@ -98,7 +98,7 @@ def insert(
         layer0: the model's layer 0, if the caller makes many copies of one model.
 
     Raises:
-        ParameterError: the model has no card to add `base_model` to.
+        ParameterError: the model has no card to add `base_model` to, or `layer0` is another model's.
         UnsupportedCheckpointError: a checkpoint that can be examined but not marked.
         KeyMismatchError: the key belongs to another original.
         MarginError: the mark would not be provable in this dtype; no file was written.
@@ -109,7 +109,7 @@ def insert(
     rewrites = rewrites_of(model, base_model, also)
     model.require_markable()  # the key may have been made with the same model in another format
     check_original(key, model)
-    layer0 = layer0 or Layer0(model, device)
+    layer0 = Layer0.of(model, device, layer0)
     marks = _marks(model, key, layer0, device)
     found: list[Finding] = []
 
@@ -224,13 +224,13 @@ def _all_verified(
     with closing(open_checkpoint(folder)) as written:
         examination = Examination(written, model, device, layer0)
         examined = {place: examination.at(place) for place in marks}
-        # A sample is read with one core for each matrix, all rows with all cores for one matrix after the other.
+        # Samples of two matrices are read with one core each, all rows with all cores for one matrix after the other.
         return list(
             in_order(
                 lambda place: _verified(marks[place], examined[place], folder, whole=whole),
                 list(marks),
                 device,
-                fewest=len(marks) + 1 if whole else len(marks),
+                fewest=len(marks) + 1 if whole else 2,
             )
         )
 
@@ -288,7 +288,7 @@ def marked_rows(model: Checkpoint, key: Key, choices: Choices, layer0: Layer0 | 
         )
     noise = key.noise(model, choices)
     tokens = choices.query_tokens, choices.reference_tokens
-    a_m = (layer0 or Layer0(model.body)).invariant(*tokens, noise.added(model)).cpu().numpy()
+    a_m = Layer0.of(model.body, known=layer0).invariant(*tokens, noise.added(model)).cpu().numpy()
     permuted = permute_rows(a_m, choices.constraint_permutations)
     values = _solved(model, key, choices, noise.basis, permuted)
     rounded = torch.from_numpy(values).to(getattr(torch, model.dtype))

@@ -32,9 +32,9 @@ Sign = Callable[[str, Mapping[str, str]], bytes]
 
 # Files take whole blocks; folders and the manifest need some space as well.
 _BLOCK = 4096
+_RESERVE = 1024 * 1024
 # Bytes after which a file is flushed to the disk while more is written, so that little is left at its end.
 FLUSHED = 256 * 1024 * 1024
-_RESERVE = 1024 * 1024
 # The errors of a full disk.
 _NO_ROOM = {errno.ENOSPC, errno.EDQUOT}
 # The errors of a rename onto a folder with content, or onto a file.

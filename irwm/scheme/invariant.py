@@ -26,7 +26,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from irwm.errors import CheckpointError
+from irwm.errors import CheckpointError, ParameterError
 from irwm.families.schema import Layout, Norm, TensorRef
 
 # Reference tokens that are processed at a time: few enough that at d = 4096 a block's rows, 8 MB in float64, stay in
@@ -110,15 +110,30 @@ class Layer0:
     The last `LAST_KEPT` invariants are kept: many keys have the same tokens, and a new key needs its own several times.
 
     Args:
-        model: the checkpoint.
+        model: the checkpoint; for an output head, the one that it belongs to (`Checkpoint.body`).
         device: the device that computes the scores.
         most_rows: the maximum number of rows of q or k, since a sparse file may claim any number. None for no
             limit.
     """
 
     def __init__(self, model: Weights, device: Device = "cpu", most_rows: int | None = None) -> None:
-        self._model, self._device, self._most_rows = model, device, most_rows
+        self.model, self._device, self._most_rows = model, device, most_rows
         self._kept: dict[object, torch.Tensor] = {}
+
+    @classmethod
+    def of(cls, model: Weights, device: Device = "cpu", known: Layer0 | None = None) -> Layer0:
+        """`known`, or without it a new one.
+
+        Raises:
+            ParameterError: `known` is that of another model, whose A would be used for keys and marks of this one.
+        """
+        if known is not None and known.model is not model:
+            raise ParameterError(
+                "layer 0 belongs to another model",
+                expected="that of the same opened checkpoint",
+                advice="Make it with Layer0(model), or leave it out",
+            )
+        return known or cls(model, device)
 
     def invariant(self, query_tokens: Tokens, reference_tokens: Tokens, added: Added | None = None) -> torch.Tensor:
         """A_m with standardised rows, (t, d) float64 on the CPU; Algorithm 1.
@@ -180,11 +195,11 @@ class Layer0:
             InvariantError: a token is outside the vocabulary, or there are no tokens. Values that are not finite appear
                 in the result.
         """
-        layout = self._model.layout
+        layout = self.model.layout
         queries, references = _ids(query_tokens), _ids(reference_tokens)
         _check_tokens(layout, queries, references)
         if layout.scores == "embedding":
-            return _cosines(self._model, queries, references, self._device, added)
+            return _cosines(self.model, queries, references, self._device, added)
         q = self._q(self._inputs(queries, added))
         # Query head h reads key head h // group, so a group's heads are adjacent.
         group = layout.heads // layout.kv_heads
@@ -198,22 +213,22 @@ class Layer0:
 
     @cached_property
     def _inputs(self) -> _Inputs:
-        return _Inputs(self._model, self._device)
+        return _Inputs(self.model, self._device)
 
     @cached_property
     def _q(self) -> _Projection:
-        layout = self._model.layout
+        layout = self.model.layout
         return self._projection(layout.q, layout.q_bias, layout.q_norm, layout.heads)
 
     @cached_property
     def _k(self) -> _Projection:
-        layout = self._model.layout
+        layout = self.model.layout
         return self._projection(layout.k, layout.k_bias, layout.k_norm, layout.kv_heads)
 
     def _projection(
         self, weight: TensorRef | None, bias: TensorRef | None, norm: Norm | None, heads: int
     ) -> _Projection:
-        layout = self._model.layout
+        layout = self.model.layout
         if weight is None:
             raise InvariantError(
                 "layer 0's q and k were not recognised in this model",
@@ -227,7 +242,7 @@ class Layer0:
                 expected=f"at most {self._most_rows}",
                 found=str(rows),
             )
-        return _Projection(self._model, weight, bias, norm, layout.clip, heads, self._device)
+        return _Projection(self.model, weight, bias, norm, layout.clip, heads, self._device)
 
 
 def standardise(scores: torch.Tensor, tokens: Sequence[int]) -> torch.Tensor:

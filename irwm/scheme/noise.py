@@ -28,6 +28,7 @@ from irwm.scheme import keystream
 from irwm.scheme.basis import Basis, Float
 from irwm.scheme.derivation import Derivation
 from irwm.scheme.parameters import Parameters
+from irwm.scheme.row_pool import LARGEST_BY_FLOAT32, SMALLEST_BY_FLOAT32
 
 # Rows used to estimate sigma_E, the single deviation of the embedding: a million numbers give an accuracy of 1/1000.
 DEVIATION_ROWS = 4096
@@ -66,7 +67,10 @@ class Noise:
         if not self.coordinates or not len(rows):
             return rows.copy()
         d = rows.shape[1]
-        deviations = np.sqrt(np.einsum("ij,ij->i", rows, rows)) / np.sqrt(d)
+        squares = np.einsum("ij,ij->i", rows, rows)
+        if not ((squares > SMALLEST_BY_FLOAT32**2) & (squares < LARGEST_BY_FLOAT32**2)).all():
+            squares = np.einsum("ij,ij->i", rows, rows, dtype=np.float64)
+        deviations = np.sqrt(squares) / np.sqrt(d)
         kept = np.isin(tokens, self.untouched) | ~(deviations > 0)
         positions, signs = places(self.stream_key, tokens, self.coordinates, d, adds=adds(self.size))
         noise = signs * self._sizes(deviations, tokens)[:, None]

@@ -48,6 +48,11 @@ def test_few_jobs_and_gpu_jobs_run_sequentially(count: int, device: str) -> None
     assert used == {threading.get_ident()}
 
 
+def test_few_long_jobs_run_in_parallel_on_request() -> None:
+    together = threading.Barrier(2, timeout=PATIENCE)
+    assert len(list(in_order(lambda number: together.wait(), range(2), "cpu", fewest=2))) == 2
+
+
 def test_error_is_raised_at_its_item_and_stops_the_rest() -> None:
     begun: list[int] = []
 

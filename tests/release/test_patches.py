@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import irwm
+import irwm.release.insertion as insertion
 from irwm.errors import MarginError, ParameterError
 from irwm.release import Patch, publish
 from irwm.release.patches import NoisyRows, checked_patches, overlay
@@ -110,6 +111,17 @@ def test_noise_in_float32_changes_few_numbers_of_16_bits(tmp_path: Path, dtype: 
     assert (np.abs(written.double().numpy() - exact) <= slack).all()
 
 
+@pytest.mark.parametrize("factor", [1e-24, 1e22])
+def test_noise_in_float32_reaches_rows_whose_squares_exceed_its_range(tmp_path: Path, factor: float) -> None:
+    model = irwm.open_checkpoint(write_llama(tmp_path, dtype=torch.bfloat16, hidden_size=512))
+    (key,) = keys_for(model, ["Ann"], many_recipients(model.hidden_size))
+    noise, tokens = key.noise(model, key.choices()), np.arange(model.vocab_size)
+    rows = model.embedding().double().numpy() * factor
+    found = noise.over(rows.astype(np.float32), tokens) / factor
+    assert np.allclose(found, noise.over(rows, tokens) / factor, rtol=1e-5, atol=1e-6)
+    assert not np.allclose(found, rows / factor, rtol=1e-5, atol=1e-6)
+
+
 def test_rows_can_be_read_again_from_any_row_on(tiny_path: Path, monkeypatch) -> None:
     monkeypatch.setattr("irwm.release.patches.BLOCK_NUMBERS", 64 * 10)
     model = irwm.open_checkpoint(tiny_path)
@@ -123,6 +135,26 @@ def test_rows_can_be_read_again_from_any_row_on(tiny_path: Path, monkeypatch) ->
     written_rows(noisy, 0, 5, rows)
     noisy.close()
     assert threading.active_count() <= before
+
+
+@pytest.mark.parametrize("tied", [True, False])
+def test_a_further_copy_is_verified_on_all_cores(tmp_path: Path, monkeypatch, tied: bool) -> None:
+    model = irwm.open_checkpoint(write_llama(tmp_path / "model", tie_word_embeddings=tied))
+    ann, bob = keys_for(model, ["Ann", "Bob"], many_recipients(model.hidden_size))
+    shared, verified = irwm.insert(model, ann, tmp_path / "ann").shared, insertion._verified
+    seen, before = [], torch.get_num_threads()
+
+    def noted(*given: object, **named: object) -> irwm.Finding:
+        seen.append(torch.get_num_threads())
+        return verified(*given, **named)
+
+    monkeypatch.setattr(insertion, "_verified", noted)
+    torch.set_num_threads(2)
+    try:
+        irwm.insert(model, bob, tmp_path / "bob", shared=shared)
+    finally:
+        torch.set_num_threads(before)
+    assert seen == ([2] if tied else [1, 1])
 
 
 @pytest.mark.parametrize("further", [False, True])

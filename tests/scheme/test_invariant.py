@@ -12,7 +12,7 @@ import torch
 
 import irwm
 import irwm.scheme.invariant as invariant_module
-from irwm.errors import CheckpointError
+from irwm.errors import CheckpointError, ParameterError
 from irwm.families import Layout, Norm, TensorRef
 from irwm.scheme.invariant import LAST_KEPT, InvariantError, Layer0, invariant, standardise
 from tools.copies import keys_for
@@ -211,6 +211,19 @@ def test_an_invariant_is_computed_once_for_equal_tokens_and_noise(demo_path: Pat
     again = of(keys[0])
     assert again is not first
     assert torch.equal(again, first)
+
+
+def test_a_layer_0_of_another_model_is_refused(demo_path: Path, tmp_path: Path) -> None:
+    demo, same = irwm.open_checkpoint(demo_path), irwm.open_checkpoint(demo_path)
+    (key,) = keys_for(demo, ["Ann"])
+    for use in (
+        lambda layer0: irwm.generate_key(demo, layer0=layer0),
+        lambda layer0: irwm.insert(demo, key, tmp_path / "out", layer0=layer0),
+        lambda layer0: irwm.Examination(same, demo, layer0=layer0),
+    ):
+        with pytest.raises(ParameterError, match="layer 0 belongs to another model"):
+            use(Layer0(same))
+    assert not (tmp_path / "out").exists()
 
 
 # --- standardising

@@ -103,6 +103,7 @@ def figures(result: dict[str, Any]) -> list[Figure]:
             f"at most {MOST_SECONDS:.0f} s",
             f"{seconds(further, digits=1)} against {first['seconds']:.1f} s",
             median(further, "seconds") <= MOST_SECONDS,
+            f"It computes, hashes, writes and verifies {result['shard'] / MIB:.0f} MiB: embedding and output head",
         ),
         Figure(
             "the same, relative to `cp` and `sync` of these shards",

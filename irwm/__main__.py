@@ -117,6 +117,7 @@ class _Reading(TypedDict):
     present: int
     log10_p: float
     log10_risk: float
+    screened: bool
     warnings: list[str]
 
 
@@ -269,7 +270,7 @@ def _read(
 ) -> list[_Reading]:
     """The result of each key in a suspect."""
     examination = irwm.Examination(irwm.open_suspect(path, original), original, given.device)
-    findings = irwm.detect_each(examination, keys, given.seed)
+    findings = irwm.detect_each(examination, keys, given.seed, screen=given.screen)
     return [
         {
             "key": shown_path(name),
@@ -281,6 +282,7 @@ def _read(
             "present": finding.present,
             "log10_p": finding.log10_p,
             "log10_risk": finding.log10_risk,
+            "screened": finding.screened,
             "warnings": list(finding.warnings),
         }
         for name, key, finding in zip(given.key, keys, findings, strict=True)
@@ -356,6 +358,10 @@ def _parser() -> argparse.ArgumentParser:
     detect.add_argument("--original", metavar="PATH", required=True, help="the unmarked model that the key is for")
     detect.add_argument("--key", metavar="FILE", action="append", required=True, help="a key file; repeat for each key")
     detect.add_argument("--seed", type=int, default=0, help="seed of the public permutations (default: 0)")
+    detect.add_argument(
+        "--screen", action="store_true",
+        help="dismiss keys without a signal after 49 permutations; much faster with many keys",
+    )  # fmt: skip
 
     _add_release_commands(commands)
     for command in (verify, detect):

@@ -14,6 +14,7 @@ from benchmarks.speed.task import ROOT, measured
 NAME, TITLE = "keys", "Keys, many keys and permutations"
 CONSTRAINTS, MOST_SEARCH = 20, 1.0
 KEYS, KEYS_AT_SCALE, LEAST_FASTER = 1000, 50, 200.0
+SCREENED, MOST_SCREENED = 300, 20.0
 DEMO = ROOT / "assets" / "demo"
 PERMUTATIONS, MOST_NULL = 100_000, 10.0
 
@@ -59,12 +60,12 @@ def one(model: str, suspect: str, number: int) -> dict[str, Any]:
     return _many(model, suspect, number, 1)
 
 
-def many(model: str, suspect: str, count: int) -> dict[str, Any]:
+def many(model: str, suspect: str, count: int, screen: bool = False) -> dict[str, Any]:
     """Detect all keys on one suspect."""
-    return _many(model, suspect, 0, count)
+    return _many(model, suspect, 0, count, screen)
 
 
-def _many(model: str, suspect: str, first: int, count: int) -> dict[str, Any]:
+def _many(model: str, suspect: str, first: int, count: int, screen: bool = False) -> dict[str, Any]:
     import irwm
 
     original = irwm.open_checkpoint(model)
@@ -75,7 +76,7 @@ def _many(model: str, suspect: str, first: int, count: int) -> dict[str, Any]:
     began = time.perf_counter()
     found = [
         finding.verdict == "found"
-        for finding in irwm.detect_each(irwm.Examination(irwm.open_checkpoint(suspect), original), keys)
+        for finding in irwm.detect_each(irwm.Examination(irwm.open_checkpoint(suspect), original), keys, screen=screen)
     ]
     return {"detect": time.perf_counter() - began, "found": sum(found)}
 
@@ -146,6 +147,9 @@ def measure(bench: Bench) -> dict[str, Any]:
         one = [run("one", **pair, number=i) for i in range(bench.repeats)]
         bare = run("product", columns=_columns(Path(pair["model"])))
         result[name] = {"count": keys, "one": one, "many": run("many", **pair, count=keys), "product": bare}
+    customers = 10 if bench.quick else SCREENED
+    result["screened"] = [run("many", **large, count=customers, screen=True) for _ in range(bench.repeats)]
+    result["customers"] = customers
     bench.say(f"  {result}")
     return result
 
@@ -220,6 +224,14 @@ def figures(result: dict[str, Any]) -> list[Figure]:
             f"{scaled:.0f} ×: {1000 * each_scaled:.0f} ms per key against {one_scaled:.2f} s",
             scaled >= LEAST_FASTER,
             _bound(result["at scale"], one_scaled),
+        ),
+        Figure(
+            f"{result['customers']} keys of recipients on one suspect at {result['columns']} columns, screened",
+            f"at most {MOST_SCREENED:.0f} s",
+            f"{seconds(result['screened'], 'detect', 1)}; found: {max(run['found'] for run in result['screened'])} key",
+            median(result["screened"], "detect") <= MOST_SCREENED
+            and {run["found"] for run in result["screened"]} == {1},
+            "The functions that take its time are listed below",
         ),
         Figure(
             f"detection with {result['permutations']} permutations, the demo model",

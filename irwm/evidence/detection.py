@@ -25,21 +25,25 @@ from irwm.evidence.fingerprint import Fingerprints
 from irwm.evidence.lineage import with_mark
 from irwm.evidence.parallel import in_order
 from irwm.evidence.verdict import judge, judge_both, log10_risk, of_both_places, several_tensors
-from irwm.keys.check_original import check_derivation
+from irwm.keys.check_original import check_derivation, check_digest
 from irwm.keys.key import Choices, Key
 from irwm.scheme import statistic as stat
-from irwm.scheme.basis import Basis
 from irwm.scheme.condition import permute_rows
 from irwm.scheme.invariant import InvariantError
 from irwm.scheme.parameters import Parameters, chance_of_counting
 from irwm.scheme.permutations import NullOrders
 from irwm.scheme.probabilities import LN10, binomial_tail_log, fisher_log10
 
+Float64 = NDArray[np.float64]
+
 INVARIANTS = ("original", "suspect")
 # The verdict's way first, the paper's second.
 WAYS = (("joint", "original"), ("sum", "suspect"), ("sum", "original"), ("joint", "suspect"))
 # Below this value no other map is tried: it could not change the verdict, and would add little to its weight.
 ENOUGH_LOG10_RISK = -30.0
+# A screening first ranks each reading among this many of its orders, and among all of them only if the p of these few,
+# uncorrected, is at most this. docs/method.md proves that p stays valid, and gives the odds of missing a mark.
+SCREENED_ORDERS, SCREENED_LOG10_P = 49, -1.0
 NOT_ALL_READ = (
     "So many tensors might be the suspect's embedding that not all of them were read, so no key is ruled out."
 )
@@ -90,6 +94,8 @@ def detect_each(
     statistic: str = "joint",
     invariant: str = "original",
     keys_tried: int | None = None,
+    *,
+    screen: bool = False,
 ) -> Iterator[Finding]:
     """The findings of `detect` for many keys of one original, in order; the suspect is aligned once.
 
@@ -98,14 +104,18 @@ def detect_each(
         keys: the keys.
         keys_tried: how many keys were tried on this suspect; None for the number of `keys`.
         seed, statistic, invariant: as `detect`.
+        screen: dismisses a key without a signal after `SCREENED_ORDERS` orders, which takes a fraction of the time. Its
+            finding is `Finding.screened`. All other keys have the same findings as without it.
 
     Raises:
-        ParameterError, KeyMismatchError, CheckpointError: as `detect`.
+        ParameterError, KeyMismatchError, CheckpointError: as `detect`. An original whose rows are not those that a key
+            reads is detected when that key is reached.
     """
     # A fingerprint is searched for only with the reading that verdicts use. Other readings are for comparison.
     both = (statistic, invariant) == WAYS[0]
     unread = listed(examination.suspect.unread)  # once: it searches the suspect's folder
-    for finding in detect_marks(examination, keys, seed, statistic, invariant, keys_tried, fingerprints=both):
+    way = statistic, invariant
+    for finding in detect_marks(examination, keys, seed, *way, keys_tried, fingerprints=both, screen=screen):
         yield judge_opened(finding, unread)
 
 
@@ -118,6 +128,7 @@ def detect_marks(
     keys_tried: int | None = None,
     *,
     fingerprints: bool = False,
+    screen: bool = False,
 ) -> Iterator[Finding]:
     """As `detect_each`, but only by the marks, for a caller that reads the fingerprints by `irwm.tracing`.
 
@@ -125,13 +136,16 @@ def detect_marks(
 
     Args:
         fingerprints: also reads the fingerprint of a key whose mark is not clear enough.
+        screen: as for `detect_each`.
     """
     way = (statistic, invariant)
     tried = len(keys) if keys_tried is None else keys_tried
     _check(tried, way)
     first, parts = examination.places[0], [key.at(_places(examination, key)[0]) or key for key in keys]
-    _, place = on_device(lambda device: examination.on(device).at(first).check(parts), examination.device)
-    question = _Question(seed, _null_orders(examination, keys, seed), tried)
+    _, place = on_device(lambda device: examination.on(device).at(first).check(parts, parts[:1]), examination.device)
+    orders = _null_orders(examination, keys, seed)
+    few = max(orders.values(), key=lambda each: len(each.own)).first(SCREENED_ORDERS) if screen and keys else None
+    question = _Question(seed, orders, tried, few)
     kept = Fingerprints(keys)
 
     def found(key: Key) -> Finding:
@@ -196,11 +210,13 @@ class _Question:
     Attributes:
         seed, orders: the public permutations of the null, by their number.
         keys_tried: the number of keys for which every verdict is corrected.
+        few: the first of these permutations, if keys without a signal are dismissed after them; else None.
     """
 
     seed: int
     orders: Mapping[int, NullOrders]
     keys_tried: int
+    few: NullOrders | None = None
 
 
 def _read(examination: Examination, key: Key, question: _Question, way: tuple[str, str]) -> Finding:
@@ -295,6 +311,7 @@ class _Detection:
 
         # Compute invariants: the original's, and the suspect's as in the paper.
         tokens = self.choices.query_tokens, self.choices.reference_tokens
+        check_digest(self.key, self.model, *tokens, self.choices.marked_rows)
         noise = self.key.noise(self.model, self.choices)
         own = self.examination.own_invariant(*tokens, noise.added(self.model))
         check_derivation(self.key, self.choices, own, self.model)
@@ -316,7 +333,7 @@ class _Detection:
             rows, lost = self.aligned.rows(self.choices.marked_rows, by, self.samples)
             # Sum results, compute the distribution of products, rank and count: the paper's way and the requested one.
             ways = [way for way in dict.fromkeys((("sum", "suspect"), (statistic, invariant))) if way[1] in a_m]
-            readings = self._read(ways, a_m, rows, noise.basis, by)
+            readings = self._read(ways, a_m, noise.basis.into(rows, self.choices.marked_rows), by)
             reading = readings.get((statistic, invariant))
             if reading is not None and (best.present == 0 or log10_risk(reading) < log10_risk(best)):
                 best, paper, gone = reading, readings.get(("sum", "suspect")), lost.size
@@ -338,35 +355,51 @@ class _Detection:
         return self.question.keys_tried * self.tensors_read * len(MAPS) * self.forms * self.places
 
     def _read(
+        self, ways: Sequence[tuple[str, str]], a_m: Mapping[str, NDArray[np.float64]], rows: Float64, by: str
+    ) -> dict[tuple[str, str], Reading]:
+        """A reading for each pair of statistic and invariant, the verdict's last, of rows in the basis; among few
+        orders if a screening needs no more."""
+        params, few = self.key.parameters, self.question.few
+        if few is not None and params.permutations > len(few):
+            found = self._ranked(ways, a_m, rows, few)
+            coarse = {
+                way: replace(reading_of(*way, *values, replace(params, permutations=len(few)), by), screened=True)
+                for way, values in found.items()
+            }
+            if not ways or coarse[ways[-1]].log10_either > SCREENED_LOG10_P:
+                return coarse
+        found = self._ranked(ways, a_m, rows, self.null)
+        return {way: reading_of(*way, *values, params, by) for way, values in found.items()}
+
+    def _ranked(
         self,
         ways: Sequence[tuple[str, str]],
         a_m: Mapping[str, NDArray[np.float64]],
-        rows: NDArray[np.float64],
-        basis: Basis,
-        by: str,
-    ) -> dict[tuple[str, str], Reading]:
-        """A reading for each pair of statistic and invariant; statistics that are linear maps share one null."""
+        rows: Float64,
+        orders: NullOrders,
+    ) -> dict[tuple[str, str], tuple[Float64, Float64]]:
+        """The observed and null values of each pair; statistics that are linear maps share one null."""
         order, marked, scale = self.choices.row_permutations, self.choices.marked_rows, self.key.scale
-        rows = basis.into(rows, marked)
-        values: dict[tuple[str, str], tuple[NDArray[np.float64], NDArray[np.float64]]] = {}
+        values: dict[tuple[str, str], tuple[Float64, Float64]] = {}
         maps = {}
         for statistic, invariant in ways:
             permuted = permute_rows(a_m[invariant], self.choices.constraint_permutations)
             if statistic == "difference":
+                basis = self.key.noise(self.model, self.choices).basis
                 originals = basis.into(self.model.embedding(marked).double().numpy(), marked)
-                found = stat.difference(rows, originals, permuted, order, scale, self.null, self.examination.device)
+                found = stat.difference(rows, originals, permuted, order, scale, orders, self.examination.device)
                 values[statistic, invariant] = found
             else:
                 make = stat.joint_map if statistic == "joint" else stat.sum_map
                 maps[statistic, invariant] = make(permuted, scale)
         if maps:
             shuffled = stat.normalised(np.take_along_axis(rows, order, axis=1))
-            nulls = stat.null_lengths_of(list(maps.values()), shuffled, self.null, self.examination.device)
+            nulls = stat.null_lengths_of(list(maps.values()), shuffled, orders, self.examination.device)
             for (way, weights), null in zip(maps.items(), nulls, strict=True):
                 observed = stat.lengths(weights, shuffled)
                 null[~np.isfinite(observed)] = np.nan
                 values[way] = observed, null
-        return {way: reading_of(*way, *values[way], self.key.parameters, by) for way in ways}
+        return {way: values[way] for way in ways}
 
     def _unread(self, statistic: str, invariant: str) -> Reading:
         """The reading of a suspect without readable rows."""

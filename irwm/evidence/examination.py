@@ -28,6 +28,7 @@ from irwm.errors import ParameterError
 from irwm.evidence.attention import Attention, attention
 from irwm.evidence.circuits import Circuits, circuits
 from irwm.evidence.lineage import CANNOT_TELL, Lineage, lineage
+from irwm.evidence.unrelated import kept_models
 from irwm.keys.check_original import check_fingerprint, check_geometry, check_layer0, check_rows
 from irwm.keys.key import Choices, Key
 from irwm.scheme.invariant import Added, InvariantError, Layer0
@@ -113,11 +114,16 @@ class Examination:
             self._elsewhere[device] = Examination(self.suspect, self.original, device)
         return self._elsewhere[device]
 
-    def check(self, keys: Sequence[Key]) -> None:
+    def check(self, keys: Sequence[Key], first: Sequence[Key] | None = None) -> None:
         """Verify that the keys belong to this original.
 
         Hashing a large original takes seconds, and the alignment needs no digest, so both start at the same time. The
         long part waits until the keys' rows are hashed: with a wrong original it could waste minutes.
+
+        Args:
+            keys: the keys.
+            first: the keys whose rows are hashed now, for a caller that checks the others when it reads them; None for
+                all.
 
         Raises:
             KeyMismatchError: it is another original.
@@ -126,7 +132,8 @@ class Examination:
         for key in keys:
             check_geometry(key, self.original)
         with ThreadPoolExecutor(2, "irwm-sha256") as hasher:
-            checking = [hasher.submit(self._check_each, check, keys) for check in (check_rows, check_layer0)]
+            rows = hasher.submit(self._check_each, check_rows, keys if first is None else first)
+            checking = [rows, hasher.submit(self._check_each, check_layer0, keys)]
 
             def hashed() -> None:
                 for check in checking:
@@ -192,6 +199,7 @@ class _Original:
     def __init__(self, model: Checkpoint, layer0: Layer0, device: str) -> None:
         self.model, self.layer0, self.device = model, layer0, device
         self.rows = OriginalRows(model, device)
+        self.kept = kept_models()
 
 
 class Aligned:
@@ -214,7 +222,7 @@ class Aligned:
             fit = self.least_squares(secret)
             return math.nan if fit is None else fit.agreement
 
-        found = lineage(self.alignment, self._attention, fitted, layers=lambda: self._circuits)
+        found = lineage(self.alignment, self._attention, fitted, self._original.kept, lambda: self._circuits)
         # The kept models were compared by their embeddings, so they are no reference for output heads.
         return found if self.model.whole is None else replace(found, among=None, place=HEAD)
 

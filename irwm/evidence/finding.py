@@ -44,6 +44,7 @@ class Reading:
         passes: the paper's rule, count >= required_positions.
         log10_p_count: log10 of the exact binomial tail of `count` among `present` positions.
         log10_p: log10 of Fisher's combination of all ranks; 0 if there are no ranks.
+        screened: whether it was ranked among the few orders of a screening only, because these show no signal.
     """
 
     statistic: str
@@ -57,6 +58,7 @@ class Reading:
     log10_p_count: float
     log10_p: float
     by: str = "aligned"
+    screened: bool = False
 
     @property
     def log10_either(self) -> float:
@@ -172,6 +174,11 @@ class Finding:
         if self.elsewhere is not None:
             marks.append(_mark(self.elsewhere, other_place(self.place), self.tensors_read_elsewhere))
         return (*marks, self.fingerprint) if self.fingerprint is not None else tuple(marks)
+
+    @property
+    def screened(self) -> bool:
+        """Whether the key was dismissed in a screening, in some place, so that its ranks and p are coarse."""
+        return self.reading.screened or (self.elsewhere is not None and self.elsewhere.screened)
 
     @property
     def judgeable(self) -> bool:

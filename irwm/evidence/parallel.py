@@ -9,6 +9,7 @@ from itertools import islice
 from typing import TypeVar
 
 import torch
+from threadpoolctl import ThreadpoolController
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -22,23 +23,25 @@ def in_order(
     """`work` of each item, in order; on a CPU in as many threads as torch may use, each on one core.
 
     The work for a key takes milliseconds: too little to split between two cores, but enough to keep each of them busy.
-    Only a few results are computed ahead. Errors of `work` are raised when their item is reached. Fewer items than
-    `fewest` are computed one after the other.
+    Meanwhile torch and the BLAS of NumPy may use one thread each. Only a few results are computed ahead. Errors of
+    `work` are raised when their item is reached. Fewer items than `fewest` are computed one after the other.
     """
     threads = torch.get_num_threads()
     if threads < 2 or len(items) < fewest or torch.device(device).type != "cpu":
         yield from map(work, items)
         return
     made: deque[Future[Result]] = deque()
+    controller = ThreadpoolController()
     with ThreadPoolExecutor(threads, "irwm-keys") as pool:
         try:
             rest = iter(items)
             while True:
                 torch.set_num_threads(1)
-                made.extend(pool.submit(work, item) for item in islice(rest, 2 * threads + 1 - len(made)))
-                if not made:
-                    return
-                found = made.popleft().result()
+                with controller.limit(limits=1, user_api="blas"):
+                    made.extend(pool.submit(work, item) for item in islice(rest, 2 * threads + 1 - len(made)))
+                    if not made:
+                        return
+                    found = made.popleft().result()
                 torch.set_num_threads(threads)  # the caller may compute with all cores
                 yield found
         finally:

@@ -106,7 +106,20 @@ def check_rows(key: Key, model: Checkpoint) -> None:
         KeyMismatchError: another geometry or other rows.
     """
     check_geometry(key, model)
-    query, reference, marked = key.rows_read()
+    check_digest(key, model, *key.rows_read())
+
+
+def check_digest(
+    key: Key, model: Checkpoint, query: NDArray[np.int64], reference: NDArray[np.int64], marked: NDArray[np.int64]
+) -> None:
+    """Rejects an original whose rows are not those that the key reads.
+
+    Args:
+        query, reference, marked: as `Key.rows_read` gives them.
+
+    Raises:
+        KeyMismatchError: other rows.
+    """
     digest = rows_digest(model, query, reference, marked)
     if digest != key.rows_digest:
         raise _mismatch(

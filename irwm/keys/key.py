@@ -290,16 +290,20 @@ def attempt_and_scale(key: Key, choices: Choices, a_m: NDArray[np.float64], mode
     """The key's `attempt` and `scale` as they follow from everything else in it, whatever it states for them.
 
     Args:
-        choices: the key's; only those that do not depend on the try are used.
+        choices: the key's.
         a_m: (t, d) invariant of the original `model` with the key's noise.
 
     Raises:
         ConditionError: condition_limit was not reached.
     """
     p, derivation, marked = key.parameters, key.derivation, choices.marked_rows
-    attempt, permuted = well_conditioned(
-        a_m, lambda i: derivation.constraint_permutations(i, p.constraints, key.hidden_size), p.condition_limit
-    )
+
+    def draw(attempt: int) -> NDArray[np.int64]:
+        if attempt == key.attempt:
+            return choices.constraint_permutations
+        return derivation.constraint_permutations(attempt, p.constraints, key.hidden_size)
+
+    attempt, permuted = well_conditioned(a_m, draw, p.condition_limit)
     if p.scale != AUTO_SCALE:
         return attempt, float(p.scale)
     # The stored entries become as large as the row's numbers in the basis.

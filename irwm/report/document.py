@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from irwm import Finding, IrwmError, Parameters, Reading
 from irwm.canonical import strict_json
-from irwm.errors import printable
+from irwm.errors import ParameterError, printable
 from irwm.evidence.finding import COMBINATIONS, FOUND
 from irwm.evidence.lineage import with_mark
 from irwm.evidence.verdict import DISMISSED_LOG10_RISK, FOUND_LOG10_RISK, log10_risk
@@ -90,7 +90,15 @@ def finding_document(
 
     Raises:
         ValueError: `suspect_seen_utc` is not ISO 8601 or has no zone.
+        ParameterError: a finding of a screening, whose ranks no verifier can compute again.
     """
+    if finding.screened:
+        raise ParameterError(
+            "a screened finding cannot be reported",
+            expected="ranks among all permutations of the key",
+            found="ranks among the first of them",
+            advice="Detect this key again without screening",
+        )
     rows = finding.marked_rows.tolist() if disclose_rows else None
     found = None if traced is None else tracing.section(traced)
     computed = examination(finding, rows, tokens, found, supporting)

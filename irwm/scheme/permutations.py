@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -45,7 +46,7 @@ def stable_orders(numbers: NDArray[np.uint64]) -> NDArray[np.int64]:
     return orders
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class NullOrders:
     """The public permutations used for every rank (Algorithm 3); a seed gives the same on every machine.
 
@@ -70,6 +71,17 @@ class NullOrders:
 
     def __len__(self) -> int:
         return len(self.shared)
+
+    def first(self, count: int) -> NullOrders:
+        """The first `count` of the shared orders."""
+        return NullOrders(self.shared[:count], self.own)
+
+    @cached_property
+    def places(self) -> NDArray[np.int64]:
+        """(N, d) int64, the inverses of the shared orders: the place of each coordinate in every order."""
+        inverse = np.empty_like(self.shared)
+        np.put_along_axis(inverse, self.shared, np.arange(self.shared.shape[1])[None], axis=1)
+        return inverse
 
     def apart(self, rows: NDArray[np.float64]) -> NDArray[np.float64]:
         """(l, d) rows, each in its position's own order."""

@@ -84,7 +84,7 @@ def null_lengths_of(
     # The map of each output. One matrix product adds up the squares faster than separate sums over ten numbers.
     sums = np.repeat(np.eye(len(maps)), [len(each) for each in maps], axis=0)
     of_map = torch.as_tensor(sums, device=device)
-    for chunk in null_maps(np.concatenate(maps), orders.apart(shuffled), orders.shared, device):
+    for chunk in null_maps(np.concatenate(maps), orders.apart(shuffled), orders, device):
         lengths = (chunk.square_() @ of_map).sqrt_()
         null[:, :, done : done + chunk.shape[1]] = lengths.permute(2, 0, 1).cpu().numpy()
         done += chunk.shape[1]
@@ -92,9 +92,9 @@ def null_lengths_of(
 
 
 def null_maps(
-    weights: NDArray[np.float64], shuffled: NDArray[np.float64], permutations: NDArray[np.int64], device: str = "cpu"
+    weights: NDArray[np.float64], shuffled: NDArray[np.float64], orders: NullOrders, device: str = "cpu"
 ) -> Iterator[torch.Tensor]:
-    """Yield (l, n, r) float64 tensors W (e permuted), n permutations at a time.
+    """Yield (l, n, r) float64 tensors W (e permuted), n of the shared permutations at a time.
 
     The map's columns are gathered once per permutation and multiplied with all rows in one matrix product, instead of
     gathering every row for every permutation. In the transposed map they are contiguous, so that a gather copies r
@@ -104,13 +104,11 @@ def null_maps(
     rows = torch.as_tensor(np.nan_to_num(shuffled), device=device)
     r, d = weights.shape
     step = max(1, _CHUNK_FLOATS["cpu" if columns.device.type == "cpu" else "other"] // (r * d))
-    for start in range(0, len(permutations), step):
-        order = torch.as_tensor(permutations[start : start + step], device=device)
+    for start in range(0, len(orders), step):
         # Ordered by coordinate and then by permutation, so that one plain product covers all permutations.
-        places = torch.empty(d, len(order), dtype=torch.int64, device=device)
-        places.scatter_(0, order.T, torch.arange(d, device=device)[:, None].expand(d, len(order)))
-        gathered = columns.index_select(0, places.flatten()).view(d, len(order) * r)
-        yield (rows @ gathered).view(len(rows), len(order), r)
+        places = torch.as_tensor(orders.places[start : start + step], device=device).T.flatten()
+        gathered = columns.index_select(0, places).view(d, -1)
+        yield (rows @ gathered).view(len(rows), -1, r)
 
 
 def ranks(observed: NDArray[np.float64], null: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -175,7 +173,7 @@ def difference(
         null = np.empty((len(change), len(orders)))
         done = 0
         shuffled, shuffled_change = orders.apart(shuffled), orders.apart(shuffled_change)
-        for chunk in null_maps(solve, shuffled, orders.shared, device):
+        for chunk in null_maps(solve, shuffled, orders, device):
             order = orders.shared[done : done + chunk.shape[1], -t:]
             written = chunk.transpose(0, 1).cpu().numpy()
             there = shuffled_change[:, order].transpose(1, 0, 2)

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 import torch
+from threadpoolctl import threadpool_info
 
 from irwm.evidence.parallel import FEWEST, in_order
 from tools.waiting import PATIENCE
@@ -71,3 +72,12 @@ def test_error_is_raised_at_its_item_and_stops_the_rest() -> None:
     next(abandoned)
     abandoned.close()
     assert torch.get_num_threads() == 2
+
+
+def test_numpy_gets_one_thread_in_each_of_the_threads() -> None:
+    def threads_of_numpy(_: int = 0) -> set[int]:
+        return {each["num_threads"] for each in threadpool_info() if each["user_api"] == "blas"}
+
+    before = threads_of_numpy()
+    assert set.union(*in_order(threads_of_numpy, range(40), "cpu")) == {1}
+    assert threads_of_numpy() == before

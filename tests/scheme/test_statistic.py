@@ -100,8 +100,8 @@ def test_the_null_is_the_statistic_of_the_permuted_row(mark: dict) -> None:
 def test_joint_whitens_the_permutation_covariance(mark: dict) -> None:
     weights = stat.joint_map(mark["permuted"], 1000.0)
     e = stat.normalised(mark["rows"][:1] - mark["rows"][:1].mean())
-    perms = NullOrders.of(11, 20_000, 0, D).shared
-    outputs = np.concatenate([m[0].numpy() for m in stat.null_maps(weights, e, perms)])
+    orders = NullOrders.of(11, 20_000, 0, D)
+    outputs = np.concatenate([m[0].numpy() for m in stat.null_maps(weights, e, orders)])
     assert np.allclose(np.cov(outputs.T), np.eye(T), atol=0.08)
 
 

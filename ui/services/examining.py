@@ -45,6 +45,8 @@ from ui.services.work import Work
 MOST_READ = 64
 # Positions of other keys whose readings a page can draw; about three megabytes of JSON.
 MOST_POSITIONS = 4000
+# With more keys than this, those without a signal are dismissed early, and have no figures on the page.
+MOST_UNSCREENED = 20
 # The sections of a document that are about one key; a page draws figures from them.
 OF_ONE_KEY = ("parameters", "reading", "paper", "odds")
 # Bytes of a suspect on a server that are read between two reports of progress.
@@ -197,6 +199,8 @@ class Examined:
             keys = [self.keys.keys[place] for place in self.traced]
             traced = Traced(self.tracing, keys, {} if by_text else marks)
         said = {} if by_text else {"Keys read by the rank rule": str(len(self.findings))}
+        if dismissed := sum(finding.screened for finding in self.findings.values()):
+            said["Keys dismissed in the screening"] = str(dismissed)
         stamp = time_stamp(stamp_of(self.keys.ids[self.best])) if stamp_of is not None else None
         if self.keys.damaged:
             said["Damaged vault records (left out)"] = str(len(self.keys.damaged))
@@ -234,7 +238,7 @@ class Examined:
         left = MOST_POSITIONS
         for place in self._order():
             finding = self.findings.get(place)
-            if finding is None or place == self.best:
+            if finding is None or finding.screened or place == self.best:
                 continue
             left -= finding.parameters.positions
             if left < 0:
@@ -346,12 +350,17 @@ class Examiner:
         findings: dict[int, irwm.Finding] = {}
         work.progress(0, len(chosen), ALIGNING)
         tried = len(keys.keys)
-        read = detect_marks(examination, [keys.keys[i] for i in chosen], **WAY, keys_tried=tried)
+        # A report shows the marks of all traced keys.
+        screen = tracing is None and len(chosen) > MOST_UNSCREENED
+        read = detect_marks(examination, [keys.keys[i] for i in chosen], **WAY, keys_tried=tried, screen=screen)
         unread = listed(suspect.unread)
         for place, finding in zip(chosen, read, strict=True):
             findings[place] = judge_opened(finding, unread)
             work.progress(len(findings), len(chosen), ALIGNING)
         best = _best(findings, traced, tracing)
+        if findings[best].screened:
+            (read_again,) = detect_marks(examination, [keys.keys[best]], **WAY, keys_tried=tried)
+            findings[best] = judge_opened(read_again, unread)
         way = self._request.way
         supporting: tuple[irwm.Finding, ...] = ()
         if way != WAY:

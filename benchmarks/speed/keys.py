@@ -96,25 +96,28 @@ def null(model: str, suspect: str, permutations: int) -> dict[str, Any]:
 def product(columns: int) -> dict[str, Any]:
     """Return seconds per key of the matrix products of its permutation test, with keys in parallel as in `detect_each`.
 
-    It multiplies the two maps of the default parameters under 1000 orders by 50 rows, without gathering, ranking or
-    reading.
+    It multiplies the two maps of the default parameters under 1000 orders by 50 rows, in the pieces of
+    `irwm.scheme.statistic`, without gathering, ranking or reading.
     """
     import torch
 
     from irwm import Parameters
     from irwm.evidence.parallel import in_order
-    from irwm.scheme.statistic import _CHUNK_FLOATS
+    from irwm.scheme.statistic import _CHUNK_FLOATS, _COORDINATES
 
     parameters = Parameters()
-    outputs = parameters.constraints + 1
-    rows = torch.randn(parameters.positions, columns, dtype=torch.float64)
-    most = max(1, _CHUNK_FLOATS["cpu"] // (outputs * columns))
+    outputs, height = parameters.constraints + 1, min(columns, _COORDINATES)
+    rows = torch.randn(parameters.positions, height, dtype=torch.float64)
+    most = max(1, _CHUNK_FLOATS["cpu"] // (outputs * height))
     parts = [min(most, parameters.permutations - at) for at in range(0, parameters.permutations, most)]
-    gathered = {size: torch.randn(columns, size * outputs, dtype=torch.float64) for size in set(parts)}
+    gathered = {size: torch.randn(height, size * outputs, dtype=torch.float64) for size in set(parts)}
     keys = 40
 
-    def each(_: int) -> list[torch.Tensor]:
-        return [rows @ gathered[size] for size in parts]
+    def each(_: int) -> None:
+        for size in parts:
+            found = torch.zeros(parameters.positions, size * outputs, dtype=torch.float64)
+            for _ in range(columns // height):
+                found.addmm_(rows, gathered[size])
 
     each(0)
     began = time.perf_counter()

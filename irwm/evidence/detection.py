@@ -228,7 +228,7 @@ def _read(examination: Examination, key: Key, question: _Question, way: tuple[st
         assert part is not None
         here = examination.at(place)
         if place != examination.places[0]:  # in the first place all keys were checked at once
-            here.check([part])
+            here.check([part], ())
         detections = _detections(here, part, question, place, len(places))
         finding = max((each.finding(*way) for each in detections), key=_strength)
         finding = replace(finding, commitment=key.commitment, parameters=key.parameters)

@@ -19,6 +19,8 @@ MOST_VARIANCE = 100.0
 LARGEST = 1e15
 # The mean of fewer changed rows is not representative of all rows, and would remove the noise of these rows.
 ROWS_OF_CENTRE = 32
+# Rows that are read and converted at once: each step of a conversion takes as much memory again.
+_ROWS_AT_ONCE = 256
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -75,16 +77,22 @@ class Differences:
     ) -> Differences:
         """Differences of a suspect, with the centre and the usual variance of a sample of tokens."""
         bare = cls(suspect, model, alignment, basis, np.zeros(model.hidden_size), 0.0, fitted)
-        values, units = bare._raw(sample)
-        changed = np.flatnonzero((units > 0) & (np.ptp(values, axis=1) > 0))
-        if not changed.size:
+        values, units = np.empty((sample.size, model.hidden_size)), np.empty(sample.size)
+        for first in range(0, sample.size, _ROWS_AT_ONCE):
+            here = slice(first, first + _ROWS_AT_ONCE)
+            values[here], units[here] = bare._raw(sample[here])
+        changed = (units > 0) & (np.ptp(values, axis=1) > 0)
+        if not changed.any():
             return bare
         # Planted or broken rows are excluded from the mean: a single one, of an unused token, could move the centre by
         # more than all noise.
-        sizes = np.square(values[changed]).mean(axis=1)
-        ordinary = values[changed][sizes <= MOST_VARIANCE * np.median(sizes)]
-        centre = ordinary.mean(axis=0) if len(ordinary) >= ROWS_OF_CENTRE else bare.centre
-        usual = float(np.median(np.square(ordinary - centre).mean(axis=1)))
+        sizes = _mean_squares(values)
+        ordinary = changed & (sizes <= MOST_VARIANCE * np.median(sizes[changed]))
+        centre = bare.centre
+        if ordinary.sum() >= ROWS_OF_CENTRE:
+            centre = values.mean(axis=0, where=ordinary[:, None])
+            values -= centre
+        usual = float(np.median(_mean_squares(values)[ordinary]))
         return replace(bare, centre=centre, usual=usual)
 
     def read(self, tokens: NDArray[np.int64]) -> Difference:
@@ -118,3 +126,9 @@ class Differences:
         values[present[finite]] = self.basis.into(difference[finite], tokens[present[finite]])
         units[present[finite]] = np.linalg.norm(ours[finite], axis=1) / np.sqrt(d)
         return values, units
+
+
+def _mean_squares(values: NDArray[np.float64]) -> NDArray[np.float64]:
+    """(n,) the mean square of each of (n, d) rows, without another array of their size."""
+    squares: NDArray[np.float64] = np.einsum("ij,ij->i", values, values) / values.shape[1]
+    return squares

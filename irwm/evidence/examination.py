@@ -50,6 +50,8 @@ MAPS = (ALIGNED, LEAST_SQUARES)
 # An aligned row is close if it differs from the original's by at most this share of its distance from the mean row. If
 # at least that share of rows is close, no fitted map is needed: mark and fingerprint are read from far worse rows.
 CLOSE_DISTANCE, CLOSE_SHARE = 0.2, 0.9
+# Rows of a sample that are compared at once: in float64, all of them take hundreds of megabytes.
+_ROWS_AT_ONCE = 256
 
 
 class Examination:
@@ -131,6 +133,10 @@ class Examination:
         """
         for key in keys:
             check_geometry(key, self.original)
+        if "aligned" in vars(self) and not first and first is not None:  # all that takes time is known
+            self._check_each(check_layer0, keys)
+            self._check_each(check_fingerprint, keys)
+            return
         with ThreadPoolExecutor(2, "irwm-sha256") as hasher:
             rows = hasher.submit(self._check_each, check_rows, keys if first is None else first)
             checking = [rows, hasher.submit(self._check_each, check_layer0, keys)]
@@ -251,16 +257,21 @@ class Aligned:
         tokens = np.concatenate((choices.marked_rows, choices.query_tokens, choices.reference_tokens))
         return self.settled if self._places.misplaced(tokens) > FEW_MISPLACED else self
 
-    @cached_property
+    @property
     def checked_by_content(self) -> Aligned:
         """The same with every row placed by its content, if a name places any row at another id than its own.
 
         This is for evidence that is spread over all rows: the person who provides the original could edit its tokenizer
         so that rows count as "gone", and keep only those that support the accusation.
         """
-        if not self.alignment.aligned or self.alignment.settled:
-            return self
-        return self if np.array_equal(self.alignment.rows, self._search.by_id) else self.settled
+        return self if self._in_place else self.settled
+
+    @cached_property
+    def _in_place(self) -> bool:
+        """Whether content need not place the rows. The object itself is not cached: a reference to itself would keep
+        its rows in memory, hundreds of megabytes, until Python searches for cycles."""
+        alignment = self.alignment
+        return not alignment.aligned or alignment.settled or np.array_equal(alignment.rows, self._search.by_id)
 
     @property
     def settled(self) -> Aligned:
@@ -314,11 +325,15 @@ class Aligned:
     def _close_share(self, secret: bytes) -> float:
         """The share of a sample of the original's rows that are close in the suspect; 0 if none can be compared."""
         tokens = draw(self.model.vocab_size, COMPARED_ROWS, secret)
-        rows, _ = self.rows(tokens)
-        ours = self.model.embedding(tokens).double().numpy()
-        with np.errstate(over="ignore", invalid="ignore"):  # a row that is gone or broken is not close
-            apart = np.linalg.norm(rows / self.alignment.scale - ours, axis=1)
-        return float((apart <= CLOSE_DISTANCE * np.linalg.norm(ours - ours.mean(axis=0), axis=1)).mean())
+        originals = self.model.embedding(tokens).numpy()
+        mean, close = originals.mean(axis=0, dtype=np.float64), 0
+        for first in range(0, tokens.size, _ROWS_AT_ONCE):
+            some = slice(first, first + _ROWS_AT_ONCE)
+            rows, ours = self.rows(tokens[some])[0], originals[some].astype(np.float64)
+            with np.errstate(over="ignore", invalid="ignore"):  # a row that is gone or broken is not close
+                apart = np.linalg.norm(rows / self.alignment.scale - ours, axis=1)
+            close += int((apart <= CLOSE_DISTANCE * np.linalg.norm(ours - mean, axis=1)).sum())
+        return close / tokens.size
 
     def readable(self, by: str, secret: bytes = PUBLIC) -> bool:
         """Whether rows can be read under this map, one of `MAPS`."""

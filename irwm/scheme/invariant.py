@@ -20,6 +20,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cached_property
+from threading import Lock
 from typing import Any, Protocol
 
 import numpy as np
@@ -119,6 +120,7 @@ class Layer0:
     def __init__(self, model: Weights, device: Device = "cpu", most_rows: int | None = None) -> None:
         self.model, self._device, self._most_rows = model, device, most_rows
         self._kept: dict[object, torch.Tensor] = {}
+        self._reading = Lock()
 
     @classmethod
     def of(cls, model: Weights, device: Device = "cpu", known: Layer0 | None = None) -> Layer0:
@@ -200,15 +202,17 @@ class Layer0:
         _check_tokens(layout, queries, references)
         if layout.scores == "embedding":
             return _cosines(self.model, queries, references, self._device, added)
-        q = self._q(self._inputs(queries, added))
+        with self._reading:  # several threads may need them at the same time, and q alone takes 0.1 GB
+            project_q, project_k, inputs = self._q, self._k, self._inputs
+        q = project_q(inputs(queries, added))
         # Query head h reads key head h // group, so a group's heads are adjacent.
         group = layout.heads // layout.kv_heads
         q = q.view(len(queries), layout.kv_heads, group, layout.head_dim).sum(dim=2).flatten(1)
         scores = torch.empty(len(queries), len(references), dtype=torch.float64)
-        products = self._k.products(q)
+        products = project_k.products(q)
         for start in range(0, len(references), REFERENCE_BLOCK):
             block = references[start : start + REFERENCE_BLOCK]
-            scores[:, start : start + len(block)] = products(self._inputs(block, added)).cpu()
+            scores[:, start : start + len(block)] = products(inputs(block, added)).cpu()
         return scores
 
     @cached_property

@@ -183,6 +183,7 @@ def test_the_childs_environment_has_switches_and_no_secrets(monkeypatch: pytest.
     assert not {"HF_TOKEN", "AWS_SECRET_ACCESS_KEY", "MY_PASSWORD", "OPENAI_API_KEY"} & set(environment)
     assert environment["HF_HUB_OFFLINE"] == "1"
     assert int(environment["OMP_NUM_THREADS"]) >= 1
+    assert environment["MALLOC_ARENA_MAX"] == "2"
     assert environment["PATH"] == os.environ["PATH"]
 
 

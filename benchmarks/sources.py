@@ -10,6 +10,7 @@ from __future__ import annotations
 import ast
 import functools
 import hashlib
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -42,6 +43,14 @@ def digest(module: str) -> str:
         raise ModuleNotFoundError(f"no module {module} in {ROOT}")
     texts = {name: _text(name) for name in sorted(needed(module))}
     return hashlib.sha256(repr(texts).encode()).hexdigest()[:DIGITS]
+
+
+def module_of(module: str, options: str) -> str:
+    """Return the module that a command's figures depend on: that of one claim, if `--only NAME` chose it, and else the
+    command's own."""
+    chosen = re.search(r"--only (\w+)", options)
+    own = f"{module}.{chosen[1]}" if chosen else module
+    return module if _file(own) is None else own
 
 
 def needed(module: str) -> set[str]:

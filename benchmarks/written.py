@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TextIO
 
-from benchmarks.sources import digest
+from benchmarks.sources import digest, module_of
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 STAMP = re.compile(r"^<!-- python -m (?P<module>[\w.]+)(?P<options>.*), from sources (?P<sources>\w+) -->\n", re.M)
@@ -43,7 +43,7 @@ class Stamp:
     @property
     def older(self) -> bool:
         """Whether the code that the command runs has changed since then."""
-        return digest(self.module) != self.sources
+        return digest(module_of(self.module, self.options)) != self.sources
 
 
 def stamp(command: str, sources: str) -> str:
@@ -51,7 +51,7 @@ def stamp(command: str, sources: str) -> str:
 
     Args:
         command: "python -m MODULE" with its arguments.
-        sources: `digest` of that module when the figures were measured.
+        sources: `digest` of its `module_of` when the figures were measured.
     """
     return f"<!-- {command}, from sources {sources} -->\n"
 
@@ -59,7 +59,8 @@ def stamp(command: str, sources: str) -> str:
 def _running() -> str:
     """Return the `stamp` of the running command."""
     module = sys.orig_argv[sys.orig_argv.index("-m") + 1]
-    return stamp(" ".join(["python -m", module, *sys.argv[1:]]), digest(module))
+    options = " ".join(sys.argv[1:])
+    return stamp(f"python -m {module} {options}".rstrip(), digest(module_of(module, options)))
 
 
 def write_table(page: str, name: str, text: str) -> None:
@@ -116,7 +117,7 @@ def mark(page: Path) -> None:
     """Add or remove the note above each table that it is older than the code."""
 
     def headed(found: re.Match[str]) -> str:
-        older = digest(found["module"]) != found["sources"]
+        older = digest(module_of(found["module"], found["options"])) != found["sources"]
         return found[0] + (f"\n{OLDER}" if older else "")
 
     text = page.read_text(encoding="utf-8").replace(f"-->\n\n{OLDER}", "-->\n")

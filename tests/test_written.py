@@ -63,6 +63,14 @@ def test_exported_name_resolves_to_its_module(tree: Path) -> None:
         sources.digest("benchmarks.two")
 
 
+def test_one_claim_depends_on_its_own_module(tree: Path) -> None:
+    (tree / "benchmarks" / "all").mkdir()
+    (tree / "benchmarks" / "all" / "first.py").write_text("import irwm\n")
+    assert sources.module_of("benchmarks.all", " --only first --write") == "benchmarks.all.first"
+    assert sources.module_of("benchmarks.all", " --only second --write") == "benchmarks.all"
+    assert sources.module_of("benchmarks.all", " --write") == "benchmarks.all"
+
+
 def test_comments_do_not_change_the_digest_and_code_does(tree: Path) -> None:
     before = sources.digest("benchmarks.one")
     scheme = tree / "irwm" / "scheme.py"

@@ -39,7 +39,7 @@ from benchmarks.reproduce import (
 from benchmarks.reproduce.bench import FULL, QUICK, Bench
 from benchmarks.reproduce.models import Model, ModelError, open_models
 from benchmarks.reproduce.page import Page, Record, table
-from benchmarks.sources import digest
+from benchmarks.sources import digest, module_of
 from benchmarks.written import stamp
 from irwm.errors import IrwmError
 from irwm.inference import default_text
@@ -101,7 +101,7 @@ def spent(began: float) -> str:
 
 def _preface(page: Page, about: Record, name: str) -> None:
     command = f"{about['command']} --only {name}"
-    page.text(stamp(command, digest("benchmarks.reproduce")).rstrip())
+    page.text(stamp(command, digest(module_of("benchmarks.reproduce", command))).rstrip())
     page.text(f"`{command}`. [Models, machine and all experiments](README.md).")
 
 

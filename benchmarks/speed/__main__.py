@@ -96,7 +96,7 @@ def _about(bench: Bench, name: str) -> dict[str, Any]:
         "date": datetime.now(UTC).date().isoformat(),
         "machine": f"{bench.threads} cores, {processor}; Python {platform.python_version()}, {', '.join(packages)}",
         "repeats": bench.repeats,
-        "sources": digest("benchmarks.speed"),
+        "sources": digest(CLAIMS[name].__name__),
     }
 
 

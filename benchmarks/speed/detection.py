@@ -30,17 +30,24 @@ def detect(model: str, suspect: str, key: str) -> dict[str, Any]:
 
 
 def prepare(model: str) -> dict[str, Any]:
-    """Return the key's bytes and the bytes a detection needs: rows of key and sample once, layer 0's q, k and norm."""
+    """Return the key's bytes and the bytes a detection needs: rows of key and samples once, layer 0's q, k and norm.
+
+    One sample of rows is public, for the alignment. The other follows from the key's secret, and shows whether the
+    aligned rows are close to the original's.
+    """
     import numpy as np
 
     import irwm
+    from irwm.alignment.least_squares import COMPARED_ROWS
     from irwm.alignment.rows import draw, sample_size
 
     original = irwm.open_checkpoint(model)
     key = irwm.generate_key(original, secret=SECRET)
     choices = key.choices()
     sample = draw(original.vocab_size, sample_size(original.hidden_size))
-    rows = np.unique(np.concatenate((choices.marked_rows, choices.query_tokens, choices.reference_tokens, sample)))
+    secret = draw(original.vocab_size, COMPARED_ROWS, key.derivation.sample_key())
+    tokens = choices.query_tokens, choices.reference_tokens
+    rows = np.unique(np.concatenate((choices.marked_rows, *tokens, sample, secret)))
     layout = original.layout
     norm = layout.input_norm.weight if layout.input_norm else None
     assert not isinstance(norm, tuple)

@@ -48,7 +48,7 @@ def digest(module: str) -> str:
 def module_of(module: str, options: str) -> str:
     """Return the module that a command's figures depend on: that of one claim, if `--only NAME` chose it, and else the
     command's own."""
-    chosen = re.search(r"--only (\w+)", options)
+    chosen = re.search(r"--only (\w+)(?= -|$)", options)  # of two claims the command's own module counts
     own = f"{module}.{chosen[1]}" if chosen else module
     return module if _file(own) is None else own
 

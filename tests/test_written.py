@@ -69,6 +69,8 @@ def test_one_claim_depends_on_its_own_module(tree: Path) -> None:
     assert sources.module_of("benchmarks.all", " --only first --write") == "benchmarks.all.first"
     assert sources.module_of("benchmarks.all", " --only second --write") == "benchmarks.all"
     assert sources.module_of("benchmarks.all", " --write") == "benchmarks.all"
+    assert sources.module_of("benchmarks.all", " --only first second --write") == "benchmarks.all"
+    assert sources.module_of("benchmarks.all", "python -m benchmarks.all --only first") == "benchmarks.all.first"
 
 
 def test_comments_do_not_change_the_digest_and_code_does(tree: Path) -> None:

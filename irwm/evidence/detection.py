@@ -42,7 +42,7 @@ WAYS = (("joint", "original"), ("sum", "suspect"), ("sum", "original"), ("joint"
 # Below this value no other map is tried: it could not change the verdict, and would add little to its weight.
 ENOUGH_LOG10_RISK = -30.0
 # A screening first ranks each reading among this many of its orders, and among all of them only if the p of these few,
-# uncorrected, is at most this. docs/method.md proves that p stays valid, and gives the odds of missing a mark.
+# uncorrected, is at most this. docs/method.md (*Screening*) proves that p stays valid.
 SCREENED_ORDERS, SCREENED_LOG10_P = 49, -1.0
 NOT_ALL_READ = (
     "So many tensors might be the suspect's embedding that not all of them were read, so no key is ruled out."
@@ -105,7 +105,7 @@ def detect_each(
         keys_tried: how many keys were tried on this suspect; None for the number of `keys`.
         seed, statistic, invariant: as `detect`.
         screen: dismisses a key without a signal after `SCREENED_ORDERS` orders, which takes a fraction of the time. Its
-            finding is `Finding.screened`. All other keys have the same findings as without it.
+            finding is `Finding.screened`. A reading with a signal is the same as without it.
 
     Raises:
         ParameterError, KeyMismatchError, CheckpointError: as `detect`. An original whose rows are not those that a key

@@ -124,8 +124,8 @@ class Examination:
 
         Args:
             keys: the keys.
-            first: the keys whose rows are hashed now, for a caller that checks the others when it reads them; None for
-                all.
+            first: the keys whose rows are hashed now, perhaps none, if the caller checks the others when it reads
+                them; None for all.
 
         Raises:
             KeyMismatchError: it is another original.
@@ -133,7 +133,7 @@ class Examination:
         """
         for key in keys:
             check_geometry(key, self.original)
-        if "aligned" in vars(self) and not first and first is not None:  # all that takes time is known
+        if first is not None and not first and "aligned" in vars(self):  # nothing is left that takes time
             self._check_each(check_layer0, keys)
             self._check_each(check_fingerprint, keys)
             return

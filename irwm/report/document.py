@@ -92,7 +92,8 @@ def finding_document(
         ValueError: `suspect_seen_utc` is not ISO 8601 or has no zone.
         ParameterError: a finding of a screening, whose ranks no verifier can compute again.
     """
-    if finding.screened:
+    marks = () if traced is None else traced.marks.values()
+    if any(each.screened for each in (finding, *supporting, *marks)):
         raise ParameterError(
             "a screened finding cannot be reported",
             expected="ranks among all permutations of the key",

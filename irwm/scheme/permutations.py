@@ -77,10 +77,10 @@ class NullOrders:
         return NullOrders(self.shared[:count], self.own)
 
     @cached_property
-    def places(self) -> NDArray[np.int64]:
-        """(N, d) int64, the inverses of the shared orders: the place of each coordinate in every order."""
-        inverse = np.empty_like(self.shared)
-        np.put_along_axis(inverse, self.shared, np.arange(self.shared.shape[1])[None], axis=1)
+    def places(self) -> NDArray[np.int32]:
+        """(N, d) int32, the inverses of the shared orders: the place of each coordinate in every order."""
+        inverse = np.empty(self.shared.shape, dtype=np.int32)
+        np.put_along_axis(inverse, self.shared, np.arange(self.shared.shape[1], dtype=np.int32)[None], axis=1)
         return inverse
 
     def apart(self, rows: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from scipy.stats import binom, chi2
+from scipy.stats import binom, binomtest, chi2
 
 import irwm
 from irwm.errors import KeyMismatchError, ParameterError
-from irwm.evidence.detection import SCREENED_LOG10_P, SCREENED_ORDERS, detect_marks
+from irwm.evidence.detection import SCREENED_LOG10_P, SCREENED_ORDERS, detect_marks, reading_of
 from irwm.report.document import finding_document
 from irwm.scheme.parameters import Parameters, chance_of_counting
 from tests.conftest import Marked
@@ -52,6 +53,38 @@ def test_other_keys_are_dismissed_with_the_same_verdict(found: dict[bool, list[i
         for reading in (each for each in (coarse.reading, coarse.elsewhere) if each is not None and each.screened):
             assert reading.null.shape == (DEFAULT.positions, SCREENED_ORDERS)
             assert reading.log10_either > SCREENED_LOG10_P
+
+
+@pytest.fixture(scope="module")
+def wrong(demo_path: Path) -> tuple[list[irwm.Finding], list[irwm.Finding]]:
+    """The findings of 300 wrong keys on an unmarked model, screened, and of the first 60 of them in full."""
+    model = irwm.open_checkpoint(demo_path)
+    examination = irwm.Examination(irwm.open_checkpoint(demo_path), model)
+    params = replace(DEFAULT, places=("embedding",))
+    keys = [irwm.generate_key(model, params, bytes([7]) * 32, recipient=f"Recipient {n}") for n in range(300)]
+    screened = detect_marks(examination, keys, keys_tried=1, screen=True)
+    return list(screened), list(detect_marks(examination, keys[:60], keys_tried=1))
+
+
+def test_a_key_is_dismissed_by_the_first_orders_of_its_null(
+    wrong: tuple[list[irwm.Finding], list[irwm.Finding]],
+) -> None:
+    for coarse, whole in zip(*wrong, strict=False):
+        null = whole.null[:, :SCREENED_ORDERS]
+        first = reading_of("joint", "original", whole.observed, null, replace(DEFAULT, permutations=SCREENED_ORDERS))
+        assert coarse.screened == (first.log10_either > SCREENED_LOG10_P)
+        expected = first if coarse.screened else whole.reading
+        np.testing.assert_array_equal(coarse.ranks, expected.ranks)
+        assert coarse.reading.log10_either == expected.log10_either
+
+
+def test_p_of_wrong_keys_on_an_unmarked_model_is_calibrated(
+    wrong: tuple[list[irwm.Finding], list[irwm.Finding]],
+) -> None:
+    p = 10.0 ** np.array([finding.reading.log10_either for finding in wrong[0]])
+    for level in (0.5, 0.3, 0.1, 0.03, 0.01):
+        assert binomtest(int((p <= level).sum()), p.size, level, alternative="greater").pvalue > 1e-4
+    assert not any(finding.verdict == "found" for finding in wrong[0])
 
 
 def test_keys_with_few_permutations_are_never_screened(release_of: Callable[[str], Marked]) -> None:
@@ -100,8 +133,9 @@ def two_stages(quantiles: NDArray[np.float64], draw: np.random.Generator) -> tup
     return either_log10(few, SCREENED_ORDERS), either_log10(few + rest, DEFAULT.permutations)
 
 
-def test_p_of_a_screening_is_calibrated_on_wrong_keys(in_full: bool) -> None:
-    """A wrong key's observed values have the law of its null. Every level is reached at most as often as it says."""
+def test_p_of_two_stages_is_calibrated(in_full: bool) -> None:
+    """Simulated: a wrong key's observed values have the law of its null. Every level is reached at most as often as it
+    says."""
     draw, keys = np.random.default_rng(0), 0
     levels = np.array([-0.5, -1.0, -2.0, -3.0, -4.0])
     reached = np.zeros(levels.size)
@@ -117,8 +151,10 @@ def test_p_of_a_screening_is_calibrated_on_wrong_keys(in_full: bool) -> None:
 
 @pytest.mark.parametrize("left", [None, 8, 10])
 def test_a_screening_dismisses_no_mark_that_all_orders_find(left: int | None) -> None:
-    """Of marks so weak that all orders give a p of 1e-8 to 1e-10, none of ten thousand is dismissed: marks that are
-    faint in all rows, and marks that are whole in 8 or 10 rows and gone from the others."""
+    """Simulated: of marks so weak that all orders give a p of 1e-8 to 1e-10, none of ten thousand is dismissed.
+
+    Some are faint in all rows, some are whole in 8 or 10 rows and gone from the others.
+    """
     draw = np.random.default_rng(1)
     quantiles = draw.random((60_000, DEFAULT.positions))
     if left is None:

@@ -41,9 +41,10 @@ INVARIANTS = ("original", "suspect")
 WAYS = (("joint", "original"), ("sum", "suspect"), ("sum", "original"), ("joint", "suspect"))
 # Below this value no other map is tried: it could not change the verdict, and would add little to its weight.
 ENOUGH_LOG10_RISK = -30.0
-# A screening first ranks each reading among this many of its orders, and among all of them only if the p of these few,
-# uncorrected, is at most this. docs/method.md (*Screening*) proves that p stays valid.
-SCREENED_ORDERS, SCREENED_LOG10_P = 49, -1.0
+# A screening first ranks each reading among few of its orders, and among more only if the p of these, uncorrected, is
+# small: its stages' number of orders and log10 of the largest such p. docs/method.md (*Screening*) proves that p stays
+# valid.
+SCREENING = ((49, -1.0), (499, -2.0))
 NOT_ALL_READ = (
     "So many tensors might be the suspect's embedding that not all of them were read, so no key is ruled out."
 )
@@ -104,8 +105,8 @@ def detect_each(
         keys: the keys.
         keys_tried: how many keys were tried on this suspect; None for the number of `keys`.
         seed, statistic, invariant: as `detect`.
-        screen: dismisses a key without a signal after `SCREENED_ORDERS` orders, which takes a fraction of the time. Its
-            finding is `Finding.screened`. A reading with a signal is the same as without it.
+        screen: dismisses a key without a signal after the few orders of `SCREENING`, which takes a fraction of the
+            time. Its finding is `Finding.screened`. A reading with a signal is the same as without it.
 
     Raises:
         ParameterError, KeyMismatchError, CheckpointError: as `detect`. An original whose rows are not those that a key
@@ -144,8 +145,11 @@ def detect_marks(
     first, parts = examination.places[0], [key.at(_places(examination, key)[0]) or key for key in keys]
     _, place = on_device(lambda device: examination.on(device).at(first).check(parts, parts[:1]), examination.device)
     orders = _null_orders(examination, keys, seed)
-    few = max(orders.values(), key=lambda each: len(each.own)).first(SCREENED_ORDERS) if screen and keys else None
-    question = _Question(seed, orders, tried, few)
+    stages: tuple[NullOrders, ...] = ()
+    if screen and keys:
+        most = max(orders.values(), key=lambda each: len(each.own))
+        stages = tuple(most.first(count) for count, _ in SCREENING)
+    question = _Question(seed, orders, tried, stages)
     kept = Fingerprints(keys)
 
     def found(key: Key) -> Finding:
@@ -210,13 +214,13 @@ class _Question:
     Attributes:
         seed, orders: the public permutations of the null, by their number.
         keys_tried: the number of keys for which every verdict is corrected.
-        few: the first of these permutations, if keys without a signal are dismissed after them; else None.
+        stages: the first of these permutations for each of `SCREENING`; empty if no key is dismissed early.
     """
 
     seed: int
     orders: Mapping[int, NullOrders]
     keys_tried: int
-    few: NullOrders | None = None
+    stages: tuple[NullOrders, ...] = ()
 
 
 def _read(examination: Examination, key: Key, question: _Question, way: tuple[str, str]) -> Finding:
@@ -359,14 +363,16 @@ class _Detection:
     ) -> dict[tuple[str, str], Reading]:
         """A reading for each pair of statistic and invariant, the verdict's last, of rows in the basis; among few
         orders if a screening needs no more."""
-        params, few = self.key.parameters, self.question.few
-        if few is not None and params.permutations > len(few):
-            found = self._ranked(ways, a_m, rows, few)
+        params = self.key.parameters
+        for few, (_, least) in zip(self.question.stages, SCREENING, strict=False):
+            if params.permutations <= len(few):
+                break
+            found = self._ranked(ways, a_m, rows, few, single=True)
             coarse = {
                 way: replace(reading_of(*way, *values, replace(params, permutations=len(few)), by), screened=True)
                 for way, values in found.items()
             }
-            if not ways or coarse[ways[-1]].log10_either > SCREENED_LOG10_P:
+            if not ways or coarse[ways[-1]].log10_either > least:
                 return coarse
         found = self._ranked(ways, a_m, rows, self.null)
         return {way: reading_of(*way, *values, params, by) for way, values in found.items()}
@@ -377,6 +383,8 @@ class _Detection:
         a_m: Mapping[str, NDArray[np.float64]],
         rows: Float64,
         orders: NullOrders,
+        *,
+        single: bool = False,
     ) -> dict[tuple[str, str], tuple[Float64, Float64]]:
         """The observed and null values of each pair; statistics that are linear maps share one null."""
         order, marked, scale = self.choices.row_permutations, self.choices.marked_rows, self.key.scale
@@ -394,7 +402,8 @@ class _Detection:
                 maps[statistic, invariant] = make(permuted, scale)
         if maps:
             shuffled = stat.normalised(np.take_along_axis(rows, order, axis=1))
-            nulls = stat.null_lengths_of(list(maps.values()), shuffled, orders, self.examination.device)
+            device = self.examination.device
+            nulls = stat.null_lengths_of(list(maps.values()), shuffled, orders, device, single=single)
             for (way, weights), null in zip(maps.items(), nulls, strict=True):
                 observed = stat.lengths(weights, shuffled)
                 null[~np.isfinite(observed)] = np.nan

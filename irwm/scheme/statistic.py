@@ -79,40 +79,55 @@ def null_lengths_of(
     shuffled: NDArray[np.float64],
     orders: NullOrders,
     device: str = "cpu",
+    *,
+    single: bool = False,
 ) -> list[NDArray[np.float64]]:
-    """`null_lengths` for several maps of the same rows, whose columns are gathered together."""
+    """`null_lengths` for several maps of the same rows, whose columns are gathered together.
+
+    Args:
+        single: compute in float32, which takes half the time. Each length is then lowered by more than its rounding, so
+            that ranks are those of float64 or larger.
+    """
+    dtype = torch.float32 if single else torch.float64
     null, done = np.empty((len(maps), len(shuffled), len(orders))), 0
     # The map of each output. One matrix product adds up the squares faster than separate sums over ten numbers.
     sums = np.repeat(np.eye(len(maps)), [len(each) for each in maps], axis=0)
-    of_map = torch.as_tensor(sums, device=device)
-    for chunk in null_maps(np.concatenate(maps), orders.apart(shuffled), orders, device):
+    of_map = torch.as_tensor(sums, dtype=dtype, device=device)
+    for chunk in null_maps(np.concatenate(maps), orders.apart(shuffled), orders, device, dtype):
         lengths = (chunk.square_() @ of_map).sqrt_()
         null[:, :, done : done + chunk.shape[1]] = lengths.permute(2, 0, 1).cpu().numpy()
         done += chunk.shape[1]
+    if single:
+        products = np.outer([np.linalg.norm(each) for each in maps], np.linalg.norm(shuffled, axis=1))
+        null -= 4 * torch.finfo(dtype).eps * products[:, :, None]
     return list(null)
 
 
 def null_maps(
-    weights: NDArray[np.float64], shuffled: NDArray[np.float64], orders: NullOrders, device: str = "cpu"
+    weights: NDArray[np.float64],
+    shuffled: NDArray[np.float64],
+    orders: NullOrders,
+    device: str = "cpu",
+    dtype: torch.dtype = torch.float64,
 ) -> Iterator[torch.Tensor]:
-    """Yield (l, n, r) float64 tensors W (e permuted), n of the shared permutations at a time.
+    """Yield (l, n, r) tensors W (e permuted), n of the shared permutations at a time.
 
     The map's columns are gathered once per permutation and multiplied with all rows in one matrix product, instead of
     gathering every row for every permutation. In the transposed map they are contiguous, so that a gather copies r
     numbers at once.
     """
-    columns = torch.as_tensor(weights, device=device).T.contiguous()
-    rows = torch.as_tensor(np.nan_to_num(shuffled), device=device)
+    columns = torch.as_tensor(weights, dtype=dtype, device=device).T.contiguous()
+    rows = torch.as_tensor(np.nan_to_num(shuffled), dtype=dtype, device=device)
     r, d = weights.shape
     on_cpu = columns.device.type == "cpu"
     height = min(d, _COORDINATES) if on_cpu else d
     step = max(1, _CHUNK_FLOATS["cpu" if on_cpu else "other"] // (r * height))
     parts = [rows[:, first : first + height].contiguous() for first in range(0, d, height)]
-    pieces = torch.empty(min(step, len(orders)) * height, r, dtype=torch.float64, device=device)
+    pieces = torch.empty(min(step, len(orders)) * height, r, dtype=dtype, device=device)
     for start in range(0, len(orders), step):
         # Ordered by coordinate and then by permutation, so that one plain product covers all permutations.
         places = torch.as_tensor(orders.places[start : start + step], device=device).T.contiguous()
-        outputs = torch.zeros(len(rows), places.shape[1] * r, dtype=torch.float64, device=device)
+        outputs = torch.zeros(len(rows), places.shape[1] * r, dtype=dtype, device=device)
         for number, part in enumerate(parts):
             here = places[number * height : (number + 1) * height].flatten()
             gathered = torch.index_select(columns, 0, here, out=pieces[: len(here)])

@@ -97,6 +97,18 @@ def test_the_null_is_the_statistic_of_the_permuted_row(mark: dict) -> None:
             )
 
 
+@pytest.mark.parametrize("make", [stat.joint_map, stat.sum_map])
+def test_single_precision_never_makes_a_rank_smaller(mark: dict, make) -> None:
+    weights, rng = make(mark["permuted"], 1000.0), np.random.default_rng(8)
+    rows = stat.normalised(rng.standard_t(4, (400, D)))
+    orders = NullOrders.of(2, 199, len(rows), D)
+    (exact,), (single,) = (stat.null_lengths_of((weights,), rows, orders, single=each) for each in (False, True))
+    assert (single <= exact).all()
+    np.testing.assert_allclose(single, exact, rtol=0, atol=2e-5 * np.median(exact))
+    observed = stat.lengths(weights, rows)
+    assert (stat.ranks(observed, single) >= stat.ranks(observed, exact)).all()
+
+
 def test_joint_whitens_the_permutation_covariance(mark: dict) -> None:
     weights = stat.joint_map(mark["permuted"], 1000.0)
     e = stat.normalised(mark["rows"][:1] - mark["rows"][:1].mean())

@@ -35,10 +35,10 @@ def explore(repeat: int) -> dict[str, Any]:
         page.each(draw, [(False, "required", values[0])])  # exclude plotly's start
         turns = range(repeat)
         calls: dict[str, tuple[Any, list[tuple[Any, ...]]]]
-        calls = {f"equations over {axis.symbol}": (draw, [(False, axis.name, values[n % 5]) for n in turns])
+        calls = {f"equations over {axis.symbol}": (draw, [(False, axis.name, values[n % len(values)]) for n in turns])
                  for axis in page.AXES}  # fmt: skip
-        calls["inverse design"] = own["draw_room"], [(False, values[n % 5]) for n in turns]
-        calls["settings as JSON"] = own["write_json"], [(values[n % 5],) for n in turns]
+        calls["inverse design"] = own["draw_room"], [(False, values[n % len(values)]) for n in turns]
+        calls["settings as JSON"] = own["write_json"], [(values[n % len(values)],) for n in turns]
         took = {name: [wall / 1000 for wall, _ in page.each(*call)] for name, call in calls.items()}
     return {"formulas": {name: [statistics.median(each), max(each)] for name, each in took.items()}}
 

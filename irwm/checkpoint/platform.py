@@ -1,12 +1,14 @@
-"""What POSIX and Windows do differently with files: flags of `os.open`, reading by position, folders.
+"""What systems do differently with files and memory: flags of `os.open`, reading by position, folders, freed blocks.
 
 The available modules identify the system, not its name: Python without `fcntl` is Python on Windows.
 """
 
 from __future__ import annotations
 
+import ctypes
 import io
 import os
+import sys
 from collections.abc import Callable
 from threading import Event
 from typing import Any
@@ -44,6 +46,15 @@ def read_at(descriptor: int, target: memoryview, offset: int) -> int:
     with io.FileIO(descriptor, closefd=False) as file:
         file.seek(offset)
         return file.readinto(target)
+
+
+def return_memory() -> None:
+    """Returns freed blocks to the system where the C library would keep them, which is Linux with glibc.
+
+    Between two steps that each need hundreds of megabytes, this lowers the peak by as much.
+    """
+    if sys.platform == "linux" and (trim := getattr(ctypes.CDLL(None), "malloc_trim", None)) is not None:
+        trim(0)
 
 
 def elapsed() -> float:

@@ -17,8 +17,9 @@ from irwm.checkpoint.tensors import ROWS, PackedTensor, Tensor, TensorEntry
 from irwm.errors import CheckpointError, DeviceMemoryError, RowIndexError, UnsupportedCheckpointError
 
 # Bytes that are cached per tensor: all that a detection reads from an embedding of 4 096 columns. When there are more,
-# all are dropped, since code that reads more reads everything once.
-MOST_KEPT = 80 << 20
+# all are dropped, since code that reads more reads everything once. A tensor of at most `MOST_WHOLE` is kept whole, as
+# layer 0's q, which is read for its digest and for its products.
+MOST_KEPT, MOST_WHOLE = 40 << 20, 80 << 20
 # Selects rows: None for all, a slice, or row numbers in any order with repeats.
 Rows = Sequence[int] | NDArray[np.integer[Any]] | torch.Tensor | slice | None
 
@@ -192,7 +193,7 @@ class RowCache:
         self._entry = entry
         self._lock = Lock()
         height, row_bytes = entry.shape[0], entry.nbytes // max(1, entry.shape[0])
-        self._most = min(height, MOST_KEPT // max(1, row_bytes))
+        self._most = height if entry.nbytes <= MOST_WHOLE else min(height, MOST_KEPT // max(1, row_bytes))
         self._places: torch.Tensor | None = None  # position of each row in the cache, -1 if absent
         self._rows: torch.Tensor | None = None
         self._count = 0

@@ -18,6 +18,7 @@ import torch
 from numpy.typing import NDArray
 
 from irwm.checkpoint import Checkpoint, open_checkpoint
+from irwm.checkpoint.platform import return_memory
 from irwm.errors import MarginError
 from irwm.evidence.detection import detect_marks, reading_of
 from irwm.evidence.examination import Examination
@@ -221,18 +222,22 @@ def _all_verified(
     marks: Mapping[str, _Mark], folder: Path, model: Checkpoint, layer0: Layer0, device: str, *, whole: bool
 ) -> list[Finding]:
     """The findings of a detection on the written content, by place; arguments and errors as for `_verified`."""
+    if whole:  # one matrix after the other, each with all cores and with memory of its own
+        return [_verified_alone(marks[place], place, folder, model, layer0, device) for place in marks]
     with closing(open_checkpoint(folder)) as written:
         examination = Examination(written, model, device, layer0)
         examined = {place: examination.at(place) for place in marks}
-        # Samples of two matrices are read with one core each, all rows with all cores for one matrix after the other.
-        return list(
-            in_order(
-                lambda place: _verified(marks[place], examined[place], folder, whole=whole),
-                list(marks),
-                device,
-                fewest=len(marks) + 1 if whole else 2,
-            )
-        )
+
+        def verified(place: str) -> Finding:
+            return _verified(marks[place], examined[place], folder, whole=False)
+
+        return list(in_order(verified, list(marks), device, fewest=2))  # samples of two matrices, with one core each
+
+
+def _verified_alone(mark: _Mark, place: str, folder: Path, model: Checkpoint, layer0: Layer0, device: str) -> Finding:
+    return_memory()
+    with closing(open_checkpoint(folder)) as written:
+        return _verified(mark, Examination(written, model, device, layer0).at(place), folder, whole=True)
 
 
 def _verified(mark: _Mark, examination: Examination, folder: Path, *, whole: bool) -> Finding:

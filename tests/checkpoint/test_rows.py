@@ -140,6 +140,7 @@ def test_a_row_is_read_once_in_any_order_and_with_repeats(entry, asked: list[int
 
 @pytest.mark.parametrize("most", [0, 3, 1000])
 def test_cached_rows_are_correct_for_any_cache_size(entry, monkeypatch: pytest.MonkeyPatch, most: int) -> None:
+    monkeypatch.setattr(rows_module, "MOST_WHOLE", most * entry.nbytes // entry.shape[0])
     monkeypatch.setattr(rows_module, "MOST_KEPT", most * entry.nbytes // entry.shape[0])
     kept, generator = RowCache(entry), torch.Generator().manual_seed(most)
     for _ in range(60):
@@ -152,6 +153,7 @@ def test_cached_rows_are_correct_for_any_cache_size(entry, monkeypatch: pytest.M
 
 
 def test_a_full_read_does_not_evict_cached_rows(entry, monkeypatch, asked: list[int]) -> None:
+    monkeypatch.setattr(rows_module, "MOST_WHOLE", 0)
     monkeypatch.setattr(rows_module, "MOST_KEPT", 10 * entry.nbytes // entry.shape[0])
     kept, some = RowCache(entry), torch.tensor([7, 1, 90])
     kept.read(some)

@@ -34,9 +34,13 @@ def check_written(ledger: Ledger, originals: dict[str, Original], release: Check
         mine = original.written_matrix()
         stored = np.frombuffer(release.raw(release.matrix(name)), mine.dtype).reshape(mine.shape)
         marked = original.key.tokens[2]
-        for title, rows in (("marked rows'", marked), ("all rows'", np.arange(len(mine)))):
-            off = int((mine[rows] != stored[rows]).sum())
-            ledger.holds(f"written: {title} bytes in the {name}", off == 0, f"{off} numbers differ")
+        off = int((mine[marked] != stored[marked]).sum())
+        ledger.holds(f"written: marked rows' bytes in the {name}", off == 0, f"{off} numbers differ")
+        # Added noise of 16-bit numbers may be computed in float32 (key-format.md, Rounding). Then one number in 10 000
+        # has the bits of its neighbour.
+        off, most = int((mine != stored).sum()), mine.size // 2000 if mine.itemsize == 2 else 0
+        near = bool((np.abs(mine.view(np.int16).astype(int) - stored.view(np.int16)) <= 1).all()) if most else True
+        ledger.holds(f"written: all rows' bytes in the {name}", off <= most and near, f"{off} numbers differ")
     others = set(model.tensors) - changed
     same = set(model.tensors) == set(release.tensors) and all(model.raw(n) == release.raw(n) for n in others)
     ledger.holds("written: every other tensor is the original's", same)

@@ -9,6 +9,7 @@ copy is a sum of secret signs, and it shows in the gradient of the likelihood of
     recorded_responses  a file of them
     weights     the weights of tokens in the score
     gradient    the gradient of the likelihood, as rows that signs are summed over
+    fits        halves of the answers, for fits of the original
     reading     from answers to the evidence of each key
     result      the result of a detection
     tracing     names and verdicts
@@ -22,5 +23,14 @@ from irwm.answers.recorded_responses import read_responses
 from irwm.answers.responses import answers_from_responses
 from irwm.answers.result import AnswersFinding
 from irwm.answers.tracing import detect_answers, trace_answers
+from irwm.inference.fitting import Fits
 
-__all__ = ["Answers", "AnswersFinding", "answers_from_responses", "detect_answers", "read_responses", "trace_answers"]
+__all__ = [
+    "Answers",
+    "AnswersFinding",
+    "Fits",
+    "answers_from_responses",
+    "detect_answers",
+    "read_responses",
+    "trace_answers",
+]

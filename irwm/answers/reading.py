@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from irwm.answers.answers import Answers
+from irwm.answers.fits import FITTING, RUNNING, Part, Progress, Steps, halves_of, observed_of
 from irwm.answers.gradient import Gradient
 from irwm.answers.weights import TEMPERATURES, weightings
 from irwm.checkpoint import Checkpoint
@@ -16,15 +18,18 @@ from irwm.errors import ParameterError, UnsupportedCheckpointError
 from irwm.evidence.finding import FINGERPRINT, Evidence
 from irwm.evidence.fingerprint import Group, task_of
 from irwm.evidence.sign_sums import score
-from irwm.inference.likelihood import batches, context_of, gradients, log_probabilities, matrix_of, windows
-from irwm.inference.loading import open_weights
+from irwm.inference.fitting import Fits, fitted
+from irwm.inference.likelihood import Step, context_of, gradients, log_probabilities, matrix_of
+from irwm.inference.loading import Weights, open_weights
 from irwm.keys.check_original import check_geometry, check_original
 from irwm.keys.key import Key
 from irwm.scheme.basis import Basis
 from irwm.scheme.parameters import EMBEDDING, HEAD, PLACES
 from irwm.scheme.probabilities import rademacher_tail_log10
 
-Progress = Callable[[int, int, str], None]
+# (s, d) float32 by weighting and place.
+Gradients = dict[str, dict[str, NDArray[np.float32]]]
+Partly = Callable[[int, Gradients], None]
 
 
 def readings_of(
@@ -38,6 +43,30 @@ def readings_of(
     Raises:
         As `irwm.answers.tracing.trace_answers`.
     """
+    return next(tries_of(answers, model, keys, device, progress, decoys=decoys), [])
+
+
+def tries_of(
+    answers: Answers,
+    model: Checkpoint,
+    keys: Sequence[Key],
+    device: str,
+    progress: Progress | None,
+    fits: Fits | None = None,
+    decoys: int = 0,
+    earlier: Callable[[int, list[list[Evidence]]], None] | None = None,
+) -> Iterator[list[list[Evidence]]]:
+    """The readings of `readings_of`, and then those after each fit; nothing if no key has noise.
+
+    The next try is made only when it is asked for. A caller that ends before must correct for all of them.
+
+    Args:
+        earlier: called, before the first readings, with a number of tokens and the readings of the keys from only the
+            first tokens, for each of `POINTS` but the last.
+
+    Raises:
+        As `irwm.answers.tracing.trace_answers`.
+    """
     if not keys:
         raise ParameterError("there is no key to trace", expected="at least one key")
     answers.check_tokens(model)
@@ -46,15 +75,34 @@ def readings_of(
     for key in {key.model_fingerprint: key for key in keys}.values():  # all keys of a fingerprint share an original
         check_original(key, model)
     if not any(key.parameters.noise_coordinates for key in keys):
-        return []
+        return
     places = places_of(keys, model)
-    found = []
-    for by, per_place in gradients_of(answers, model, places, device, progress).items():
-        for place, values in per_place.items():
-            part = model if place == EMBEDDING else model.output_head
-            assert part is not None
-            found.append(_evidence(part, values, keys, place, by, decoys))
-    return found
+
+    def readings(by_weighting: Gradients, fit: str, decoys: int) -> list[list[Evidence]]:
+        found = []
+        for weighting, per_place in by_weighting.items():
+            by = f"{weighting}, {fit}" if fit else weighting
+            for place, values in per_place.items():
+                part = model if place == EMBEDDING else model.output_head
+                assert part is not None
+                found.append(_evidence(part, values, keys, place, by, decoys))
+        return found
+
+    def partly(tokens: int, so_far: Gradients) -> None:
+        assert earlier is not None
+        earlier(tokens, readings(so_far, "", 0))
+
+    of_fits = gradients_by_fit(answers, model, places, device, progress, fits, None if earlier is None else partly)
+    for fit, by_weighting in of_fits:
+        yield readings(by_weighting, fit, decoys)
+
+
+def strongest_by_try(tries: Iterable[list[list[Evidence]]]) -> Iterator[list[Evidence]]:
+    """After each try, the strongest evidence so far of every key and decoy."""
+    best: list[list[Evidence]] = []
+    for readings in tries:
+        best = [[max(each, key=strength) for each in zip(*best, *readings, strict=True)]]
+        yield best[0]
 
 
 def places_of(keys: Sequence[Key], model: Checkpoint) -> tuple[str, ...]:
@@ -65,11 +113,33 @@ def places_of(keys: Sequence[Key], model: Checkpoint) -> tuple[str, ...]:
 
 def gradients_of(
     answers: Answers, model: Checkpoint, places: Sequence[str], device: str = "cpu", progress: Progress | None = None
-) -> dict[str, dict[str, NDArray[np.float32]]]:
+) -> Gradients:
     """G = dL/dW (s, d) float32 at the original, by weighting and place; no key has a part in it.
 
     Raises:
         UnsupportedCheckpointError: transformers cannot run the original, or it does not generate text.
+    """
+    return next(gradients_by_fit(answers, model, places, device, progress))[1]
+
+
+def gradients_by_fit(
+    answers: Answers,
+    model: Checkpoint,
+    places: Sequence[str],
+    device: str = "cpu",
+    progress: Progress | None = None,
+    fits: Fits | None = None,
+    partly: Partly | None = None,
+) -> Iterator[tuple[str, Gradients]]:
+    """The gradients at the original, named "", and then those at each fit, named by its kind; no key has a part in any.
+
+    A fit is made to each half of the answers and scored on the other half, and the two gradients are added. `partly` is
+    called with the gradients at the original so far and the number of their tokens, for each of `POINTS` but the last.
+
+    Raises:
+        AnswersError: too few answers for a fit.
+        ParameterError: the original's context is too short for the soft prompt.
+        UnsupportedCheckpointError: as `gradients_of`.
     """
     weights = open_weights(model.path, device)
     if weights.masked:
@@ -77,22 +147,54 @@ def gradients_of(
             "an encoder does not generate text", file=model.path, expected="a model that generates text"
         )
     running, shape = weights.model, (model.vocab_size, model.hidden_size)
-    matrices = [matrix_of(running, head=place == HEAD, shape=shape) for place in places]
-    parts = windows([len(each) for each in answers.sequences], answers.firsts, context_of(running))
-    together = batches(parts, model.vocab_size)
-    done, total = 0, 2 * len(together)
+    matrices = {place: matrix_of(running, head=place == HEAD, shape=shape) for place in places}
+    context = context_of(running)
+    whole = Part.of(answers, context, model.vocab_size)
+    if fits is None:
+        step = Steps(progress, whole.steps).stage(whole.steps, RUNNING)
+        yield "", _scored(weights, matrices, whole, step, partly=partly)[0]
+        return
+    halves = halves_of(answers, fits, context, model.vocab_size)
+    steps = Steps(progress, whole.steps + len(fits.kinds) * sum(fits.steps + half.steps for half in halves))
+    found, temperature = _scored(weights, matrices, whole, steps.stage(whole.steps, RUNNING), partly=partly)
+    yield "", found
+    for kind in fits.kinds:
+        both = []
+        for half, other in (halves, halves[::-1]):
+            step = steps.stage(fits.steps, FITTING[kind])
+            with fitted(running, kind, observed_of(other, temperature), fits, step) as prompt:
+                both.append(_scored(weights, matrices, half, steps.stage(half.steps, RUNNING), prompt)[0])
+        one, two = both
+        yield kind, {by: {place: one[by][place] + two[by][place] for place in places} for by in one}
 
-    def step() -> None:
-        nonlocal done
-        done += 1
-        if progress:
-            progress(done, total, "Running the original on the answers")
 
-    own = log_probabilities(running, answers.sequences, together, step, TEMPERATURES)
-    ways = weightings(answers, own)
+def _scored(
+    weights: Weights,
+    matrices: Mapping[str, torch.nn.Parameter],
+    part: Part,
+    step: Step,
+    prompt: torch.Tensor | None = None,
+    partly: Partly | None = None,
+) -> tuple[Gradients, float]:
+    """The gradients of a part of the answers, and the temperature of their last weighting."""
+    running, sequences = weights.model, part.answers.sequences
+    own = log_probabilities(running, sequences, part.batches, step, TEMPERATURES, prompt)
+    ways = weightings(part.answers, own)
     weighted = [(each.y, each.temperature) for each in ways.values()]
-    sums = gradients(running, matrices, answers.sequences, together, weighted, step)
-    return {by: dict(zip(places, each, strict=True)) for by, each in zip(ways, sums, strict=True)}
+    found: Gradients = {}
+    tokens = 0
+    for group in part.groups if partly else [part.batches]:
+        if found and partly:
+            partly(tokens, found)
+        sums = gradients(running, list(matrices.values()), sequences, group, weighted, step, prompt)
+        for by, each in zip(ways, sums, strict=True):
+            of_place = found.setdefault(
+                by, {place: np.zeros_like(values) for place, values in zip(matrices, each, strict=True)}
+            )
+            for place, values in zip(matrices, each, strict=True):
+                of_place[place] += values
+        tokens += sum(window.stop - window.first for batch in group for window in batch)
+    return found, weighted[-1][1]
 
 
 def _evidence(
@@ -117,6 +219,11 @@ def _evidence(
         z[numbers], rows[numbers] = sums.z, sums.rows
     log10_p = rademacher_tail_log10(z)
     return [Evidence(FINGERPRINT, place, float(log10_p[i]), by, 1, float(z[i]), int(rows[i])) for i in range(len(z))]
+
+
+def tries(fits: Fits | None) -> int:
+    """How many tries there are, needed or not."""
+    return 1 + (len(fits.kinds) if fits else 0)
 
 
 def strength(evidence: Evidence) -> float:

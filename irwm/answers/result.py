@@ -15,11 +15,12 @@ class AnswersFinding:
     Attributes:
         verdict: "found" or "inconclusive". Answers never show that a copy had no part in them.
         reason: one sentence for the user.
-        evidence: the fingerprint in each place, read by each weighting of the tokens (`by`), strongest first.
+        evidence: the fingerprint in each place, read by each weighting of the tokens in each try that was made,
+            strongest first. `by` names the weighting and the fit, as in "log-probabilities, soft prompt".
         tokens: generated tokens that were scored.
         keys_tried: the number of keys that the verdict is corrected for.
-        places, weightings: in how many places, and by how many weightings, the fingerprint was searched for; both are
-            part of the correction.
+        places, weightings, tries: in how many places, by how many weightings, and under how many fits (none is one of
+            them) the fingerprint is searched for; all are part of the correction, whether they were needed or not.
         commitment: hex SHA-256 commitment of the key; never the key.
     """
 
@@ -30,12 +31,13 @@ class AnswersFinding:
     keys_tried: int
     places: int
     weightings: int
+    tries: int
     commitment: str
 
     @property
     def comparisons(self) -> int:
         """How many comparisons were made; p is multiplied by it."""
-        return self.keys_tried * self.places * self.weightings
+        return self.keys_tried * self.places * self.weightings * self.tries
 
     @property
     def z(self) -> float:

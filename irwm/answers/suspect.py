@@ -17,29 +17,36 @@ import numpy as np
 
 from irwm.alignment import Alignment
 from irwm.answers.answers import Answers
-from irwm.answers.reading import Progress, places_of, readings_of, strength
-from irwm.answers.recorded_responses import RecordedResponses, answers_in, read_recorded_responses
+from irwm.answers.fits import Progress
+from irwm.answers.reading import places_of, strength, strongest_by_try, tries_of
+from irwm.answers.recorded_responses import RecordedResponses, answers_in, holds_responses, read_recorded_responses
+from irwm.answers.text_files import answers_from_texts, holds_text, read_texts
+from irwm.answers.tracing import trace_of
 from irwm.checkpoint import Checkpoint
 from irwm.checkpoint.served_source import GENERATED_TOKENS, TEXT_ALONE, Heard, Recording, utc_of
 from irwm.errors import AnswersError, path_from
 from irwm.evidence.detection import reading_of
 from irwm.evidence.examination import MAPS
-from irwm.evidence.finding import FORMS, Finding
+from irwm.evidence.finding import FORMS, Evidence, Finding
 from irwm.evidence.lineage import CANNOT_TELL, Lineage
 from irwm.evidence.verdict import judge
 from irwm.families.schema import TensorRef
+from irwm.inference.fitting import Fits
 from irwm.keys.key import Key
 from irwm.scheme.parameters import EMBEDDING
 from irwm.tracing.recipients import DECOYS, RISK, recognised
 from irwm.tracing.result import Trace, Tracing
 
+# The original as it is, and each fit.
+TRIES = 1 + len(Fits().kinds)
+ONLY_TEXT = "The file contains only text: no prompts, no server and no times."
 # Completes "The suspect ...".
 NO_MARK = "is known only from the text that it generated, and no mark can be read from text"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class GeneratingSuspect:
-    """A file of recorded responses.
+    """A file of recorded responses, or of text.
 
     Attributes:
         path: the file.
@@ -65,13 +72,24 @@ class GeneratingSuspect:
         return (self.path,)
 
 
+def holds_generated(path: str | Path) -> bool:
+    """Whether a file claims to hold what a suspect generated: recorded responses, or text."""
+    return holds_responses(path) or holds_text(path)
+
+
 def open_generated(path: str | Path, original: Checkpoint) -> GeneratingSuspect:
-    """A file of recorded responses as a suspect.
+    """A file of recorded responses, or of text, as a suspect.
 
     Raises:
-        AnswersFileError, UnsupportedCheckpointError: as `irwm.read_responses`.
+        AnswersFileError, UnsupportedCheckpointError: as `irwm.read_responses` and `irwm.answers.text_files`.
     """
     file = path_from(path)
+    if holds_text(file):
+        texts = read_texts(file)
+        generated = answers_from_texts(file, texts, original)
+        given, used = len(texts.texts), len(generated.sequences)
+        heard = Heard(max(given, used), used, generated.tokens, None, form=TEXT_ALONE)
+        return GeneratingSuspect(file, original, generated, heard, texts.sha256, texts.bytes, (ONLY_TEXT,))
     recorded = read_recorded_responses(file)
     generated = answers_in(file, recorded, original)
     notes: tuple[str, ...] = ()
@@ -99,7 +117,7 @@ def _heard(recorded: RecordedResponses, generated: Answers) -> Heard:
         responses_sha256=_digest_of_digests([each.response for each in exchanges]),
     )
     used = len(generated.sequences)  # a response may hold several answers
-    return Heard(max(len(exchanges), used), used, generated.tokens, None, recording)
+    return Heard(max(len(exchanges), used), used, generated.tokens, None, recording, recording.scale)
 
 
 def _digest_of_digests(texts: Sequence[str]) -> str:
@@ -115,16 +133,21 @@ def trace_generated(
     decoys: int = DECOYS,
     device: str = "cpu",
     progress: Progress | None = None,
+    fits: Fits | None = None,
+    tries_made: int | None = None,
 ) -> Tracing:
     """The recipients of `irwm.trace_answers` in the form and with the corrections of a tracing in weights, and decoys.
 
-    It corrects for both weightings of the tokens even if the answers allow only one, and for the mark as a second form
-    of evidence: so one key and one suspect have one p, in every form of the suspect.
+    It corrects for both weightings of the tokens even if the answers allow only one, for every fit even if none is
+    made, and for the mark as a second form of evidence: so one key and one suspect have one p, in every form of the
+    suspect, and it costs nothing to trace without fits first.
 
     Args:
         keys: with noise.
         keys_tried: all keys that are tried on the suspect.
-        answers, model, risk, decoys, device, progress: as `irwm.trace_answers` and `irwm.tracing.trace_each`.
+        answers, model, risk, decoys, device, progress, fits: as `irwm.trace_answers` and `irwm.tracing.trace_each`.
+        tries_made: how many tries to make, whoever they name, so that a report can be reproduced with some of its keys.
+            None for all until one names someone.
 
     Raises:
         AnswersError: no key has noise.
@@ -135,17 +158,28 @@ def trace_generated(
             "none of these keys has a fingerprint, and answers can show nothing else",
             expected="keys with settings for many recipients", advice="Examine the suspect's weights",
         )  # fmt: skip
-    readings = readings_of(answers, model, keys, device, progress, decoys)
-    strongest = [max((each[i] for each in readings), key=strength) for i in range(len(keys) + decoys)]
-    found, best = strongest[: len(keys)], max(strongest[: len(keys)], key=strength)
     places = len(places_of(keys, model))
-    corrections = math.log10(keys_tried * len(MAPS) * FORMS * places)
-    traces = []
-    for key, each in zip(keys, found, strict=True):
-        log10_risk = min(0.0, each.log10_p + corrections)
-        traces.append(Trace(key.recipient, key.owner, each.z, each.log10_p, log10_risk,
-                            log10_risk <= math.log10(risk), math.nan, each.rows))  # fmt: skip
-    named = sum(trace.named for trace in traces)
+    corrections = math.log10(keys_tried * len(MAPS) * FORMS * places * TRIES)
+    strongest: list[Evidence] = []
+    traces: list[Trace] = []
+    earlier: list[tuple[int, list[list[Evidence]]]] = []
+    made = 0
+    tried = tries_of(
+        answers,
+        model,
+        keys,
+        device,
+        progress,
+        fits,
+        decoys,
+        lambda tokens, readings: earlier.append((tokens, readings)),
+    )
+    for made, strongest in enumerate(strongest_by_try(tried), 1):
+        traces = [trace_of(key, each, corrections, risk) for key, each in zip(keys, strongest, strict=False)]
+        if made == tries_made or (tries_made is None and any(trace.named for trace in traces)):
+            break
+    likeliest = max(range(len(keys)), key=lambda i: strength(strongest[i]))
+    best, named = strongest[likeliest], sum(trace.named for trace in traces)
     rows = max(trace.rows for trace in traces)
     return Tracing(
         traces=tuple(traces),
@@ -162,7 +196,23 @@ def trace_generated(
         reason=recognised(named, aligned=False, why="", nothing=False, text=True)[0],
         places=places,
         place=best.place,
+        tries=TRIES,
+        tries_made=made,
+        growth=_growth(earlier, likeliest, best, answers.tokens),
     )
+
+
+def _growth(
+    earlier: Sequence[tuple[int, list[list[Evidence]]]], key: int, best: Evidence, tokens: int
+) -> tuple[tuple[int, float], ...]:
+    """z of one key by the number of tokens, all read as `best`; only all tokens are read after a fit."""
+    points = [
+        (count, each[key].z)
+        for count, readings in earlier
+        for each in readings
+        if (each[key].place, each[key].by) == (best.place, best.by)
+    ]
+    return (*points, (tokens, best.z))
 
 
 def unread_mark(key: Key, model: Checkpoint, keys_tried: int, seed: int) -> Finding:

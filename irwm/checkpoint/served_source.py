@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-# The scale of a recording of generated text, with the log-probability of each token and without any.
+# What a suspect's answers hold: complete log-probability vectors, or generated text, with the log-probability of each
+# token and without any. The last two are also the scale of such a recording.
+VECTORS = "vectors"
 GENERATED_TOKENS, TEXT_ALONE = GENERATED = "generated tokens", "text"
 
 
@@ -47,6 +49,7 @@ class Heard:
             scores.
         directions: the number of directions in which the answers vary, if visible: the model's width.
         recording: the server and the times; None if unknown.
+        form: `VECTORS`, `GENERATED_TOKENS` or `TEXT_ALONE`.
     """
 
     given: int
@@ -54,11 +57,12 @@ class Heard:
     tokens: int
     directions: int | None
     recording: Recording | None = None
+    form: str = VECTORS
 
     @property
     def generated(self) -> bool:
         """Whether the suspect is known only by generated text, which shows no weights."""
-        return self.recording is not None and self.recording.scale in GENERATED
+        return self.form in GENERATED
 
 
 def utc_text(time: datetime) -> str:

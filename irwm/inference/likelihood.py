@@ -89,6 +89,7 @@ def log_probabilities(
     parts: Sequence[Sequence[Window]],
     step: Step,
     temperatures: Sequence[float] = (1.0,),
+    prompt: torch.Tensor | None = None,
 ) -> list[NDArray[np.float64]]:
     """Natural logarithm of the probability of every token of each sequence, (k, n) at k temperatures; NaN where no
     window predicts it.
@@ -98,13 +99,14 @@ def log_probabilities(
         parts: of `batches`.
         step: called after each batch; its exceptions are propagated.
         temperatures: by which the logits are divided.
+        prompt: (m, d) vectors that the model reads as embeddings of tokens before every input.
 
     Raises:
         UnsupportedCheckpointError: transformers cannot run the model on these tokens.
     """
     found = [np.full((len(temperatures), len(sequence)), np.nan) for sequence in sequences]
     for batch in parts:
-        predicted = _predicted(model, sequences, batch)
+        predicted = predict(model, sequences, batch, prompt)
         values = torch.stack([predicted.at(each) for each in temperatures]).cpu().double().numpy()
         for part, own in zip(batch, np.split(values, np.cumsum(_sizes(batch))[:-1], axis=1), strict=True):
             found[part.sequence][:, part.first : part.stop] = own
@@ -119,6 +121,7 @@ def gradients(
     parts: Sequence[Sequence[Window]],
     weightings: Sequence[tuple[Sequence[NDArray[np.float64]], float]],
     step: Step,
+    prompt: torch.Tensor | None = None,
 ) -> Iterator[list[NDArray[np.float32]]]:
     """For each weighting y the gradients dL/dW, float32 of W's shape, of L = sum over all tokens of y_t log p(x_t).
 
@@ -126,7 +129,7 @@ def gradients(
 
     Args:
         matrices: W, parameters of the model.
-        sequences, parts, step: as `log_probabilities`.
+        sequences, parts, step, prompt: as `log_probabilities`.
         weightings: each the numbers y (n,) of every sequence, and the temperature of p.
 
     Raises:
@@ -137,7 +140,7 @@ def gradients(
         matrix.requires_grad_(True)
     sums = [[torch.zeros_like(matrix) for matrix in matrices] for _ in weightings]
     for batch in parts:
-        predicted = _predicted(model, sequences, batch)
+        predicted = predict(model, sequences, batch, prompt)
         for number, (weighting, temperature) in enumerate(weightings):
             y = np.concatenate([weighting[part.sequence][part.first : part.stop] for part in batch])
             values = predicted.at(temperature)
@@ -153,18 +156,24 @@ def gradients(
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Predicted:
+class Predicted:
     """Logits (n, v) at the predicted tokens (n,) of a batch, window after window."""
 
     logits: torch.Tensor
     tokens: torch.Tensor
 
-    def at(self, temperature: float) -> torch.Tensor:
+    def at(self, temperature: float | torch.Tensor) -> torch.Tensor:
         """(n,) natural logarithms of the tokens' probabilities."""
         return -torch.nn.functional.cross_entropy(self.logits / temperature, self.tokens, reduction="none")
 
 
-def _predicted(model: PreTrainedModel, sequences: Sequence[NDArray[np.int64]], batch: Sequence[Window]) -> _Predicted:
+def predict(
+    model: PreTrainedModel,
+    sequences: Sequence[NDArray[np.int64]],
+    batch: Sequence[Window],
+    prompt: torch.Tensor | None = None,
+) -> Predicted:
+    """What the model predicts in one batch, by one run; arguments and errors as `log_probabilities`."""
     longest = max(part.stop - part.start for part in batch)
     # Padding follows the tokens, and a causal model's outputs do not depend on what follows.
     shown = np.zeros((len(batch), longest), dtype=np.int64)
@@ -172,12 +181,19 @@ def _predicted(model: PreTrainedModel, sequences: Sequence[NDArray[np.int64]], b
     for number, part in enumerate(batch):
         shown[number, : part.stop - part.start] = sequences[part.sequence][part.start : part.stop]
         rows.append(np.full(part.stop - part.first, number))
-        columns.append(np.arange(part.first, part.stop) - part.start - 1)
+        columns.append(np.arange(part.first, part.stop) - part.start - 1 + (0 if prompt is None else len(prompt)))
         wanted.append(sequences[part.sequence][part.first : part.stop])
     at = [torch.from_numpy(np.concatenate(each)).to(model.device) for each in (rows, columns, wanted)]
     with typed(_file(model), "this model cannot be run on these tokens"):
-        logits = model(input_ids=torch.from_numpy(shown).to(model.device), use_cache=False).logits
-        return _Predicted(logits[at[0], at[1]].float(), at[2])
+        logits = model(**_inputs(model, torch.from_numpy(shown).to(model.device), prompt), use_cache=False).logits
+        return Predicted(logits[at[0], at[1]].float(), at[2])
+
+
+def _inputs(model: PreTrainedModel, shown: torch.Tensor, prompt: torch.Tensor | None) -> dict[str, torch.Tensor]:
+    if prompt is None:
+        return {"input_ids": shown}
+    rows = model.get_input_embeddings()(shown)
+    return {"inputs_embeds": torch.cat([prompt.expand(len(shown), -1, -1), rows], 1)}
 
 
 def _sizes(batch: Sequence[Window]) -> list[int]:

@@ -14,7 +14,7 @@ import numpy as np
 
 from irwm import Parameters
 from irwm.checkpoint.served_model import ANSWERS
-from irwm.checkpoint.served_source import utc_text
+from irwm.checkpoint.served_source import GENERATED, TEXT_ALONE, VECTORS, utc_text
 from irwm.errors import printable
 from irwm.evidence import lineage as lineages
 from irwm.evidence.decoys import BANK_ROWS, MOST_PERMUTATIONS, MOST_POSITIONS, NUMBER, PER_MAP, clopper_pearson
@@ -71,6 +71,8 @@ def answers(suspect: schema.Item, heard: schema.Answers, original: schema.Item) 
         yield from at_least(1, f"{where}.answers", heard, "given", "used")
         yield from at_least(0, f"{where}.answers", heard, "tokens")
         yield f"{where}.answers.directions", heard["directions"], None
+        text = heard["form"] == TEXT_ALONE or heard["recording"] is not None
+        yield from must(text, f"{where}.answers.form", heard["form"], f"“{TEXT_ALONE}” without a recording")
     else:
         yield from within(f"{where}.answers.used", heard["used"], width + 1)
         yield from within(f"{where}.answers.given", heard["given"], heard["used"])
@@ -82,6 +84,7 @@ def answers(suspect: schema.Item, heard: schema.Answers, original: schema.Item) 
         return
     yield f"{where}.name", suspect["name"], printable(answers_of(who["model"], who["endpoint"]), LONGEST_TEXT)
     at = f"{where}.answers.recording"
+    yield f"{where}.answers.form", heard["form"], who["scale"] if who["scale"] in GENERATED else VECTORS
     yield from at_least(0, at, who, "prompt_seed")
     yield from at_least(1, at, who, "requests", "prompts")
     yield from digest(f"{at}.requests_sha256", who["requests_sha256"])

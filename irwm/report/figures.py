@@ -12,6 +12,7 @@ from irwm.report.answer import whose
 from irwm.report.document import reading_summary
 from irwm.report.plots import detection
 from irwm.report.plots.decoys import decoy_risks
+from irwm.report.plots.growth import growth
 from irwm.report.plots.ranking import ranking
 from irwm.report.plots.similarities import similarities
 from irwm.report.plots.theme import about, label
@@ -40,6 +41,12 @@ FIGURES = (
         "Each recipient’s z by rank (in colour; filled if named), the z of recipients who were never issued a copy, by "
         "their own rank (grey), and the smallest z at which a recipient is named after correction for all of them "
         "(dashed).",
+    ),
+    FigureText(
+        "figure-growth",
+        "",
+        "The z of the likeliest recipient, from the first eighth, quarter and half of the tokens and from all of them "
+        "(in colour), and the smallest z at which a recipient is named (dashed).",
     ),
     FigureText(
         "figure-positions",
@@ -83,8 +90,9 @@ FIGURES = (
 def document_figures(document: schema.Report, *, dark: bool = False) -> dict[str, go.Figure]:
     """The figures of a document by name, in the order of `FIGURES`.
 
-    `figure-recipients` only if recipients were traced, `figure-paper` only if it says more, `figure-decoys` only if
-    decoys were ranked. Figures of one key name it. Generated text shows only recipients.
+    `figure-recipients` only if recipients were traced, `figure-growth` only in generated text, `figure-paper` only if
+    it says more, `figure-decoys` only if decoys were ranked. Figures of one key name it. Generated text shows only
+    recipients.
     """
     parameters = Parameters.from_dict(document["parameters"])
     positions = document["reading"]["positions"]
@@ -95,6 +103,8 @@ def document_figures(document: schema.Report, *, dark: bool = False) -> dict[str
     drawn = {}
     if document["tracing"] is not None:
         drawn["figure-recipients"] = ranking(document["tracing"], dark=dark, accuses=tracing_words.accuses(document))
+        if document["tracing"]["growth"]:
+            drawn["figure-growth"] = growth(document["tracing"], dark=dark)
     if is_generated(document["items"]["suspect"]["answers"]):
         return drawn
     of_key = {

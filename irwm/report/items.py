@@ -174,7 +174,7 @@ def _of_generated(suspect: GeneratingSuspect, hashes: Mapping[str, str]) -> Item
     """The description of a suspect that is known only by generated text: its tokens are the original's."""
     file = shown_path(suspect.path.name)
     return ItemDescription(
-        name=name_of_answers(suspect.answers),
+        name=name_of_answers(suspect.answers) or file,
         family=ANSWERS,
         dtype=ANSWERS,
         vocab_size=suspect.original.vocab_size,

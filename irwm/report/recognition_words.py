@@ -18,7 +18,7 @@ from irwm.evidence.lineage import CANNOT_TELL, DERIVED, NOT_DERIVED
 from irwm.report import schema
 from irwm.report.numbers import decimal, number, rounded_up, size, sure
 from irwm.report.structure import LONGEST_TEXT
-from irwm.report.wording import as_sentence, is_generated, scale
+from irwm.report.wording import as_sentence, is_generated
 from irwm.scheme.parameters import HEAD
 
 NOTHING_UNDONE = Markup("No changes had to be undone")
@@ -110,7 +110,7 @@ def of_answers(heard: schema.Answers) -> Markup:
     left = heard["given"] - heard["used"]
     more = f"; further answers, not used because they contain too little information: {number(left)}" if left else ""
     if is_generated(heard):
-        told = "each with its log-probability" if scale(heard) == GENERATED_TOKENS else "without log-probabilities"
+        told = "each with its log-probability" if heard["form"] == GENERATED_TOKENS else "without log-probabilities"
         return _say("{} answers with {} generated tokens, {}{}", number(heard["used"]), number(heard["tokens"]), told,
                     more)  # fmt: skip
     return _say("{} answers, each with the log-probabilities of {} tokens{}", number(heard["used"]),

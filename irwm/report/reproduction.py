@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from irwm import Checkpoint, Examination, Finding, Key, detect_each
+from irwm.answers import Fits
 from irwm.answers.suspect import GeneratingSuspect, trace_generated, unread_mark
 from irwm.checkpoint.files import listed
 from irwm.errors import printable
@@ -168,7 +169,17 @@ def _generated_again(
         if chosen:
             # The decoys are the same only if all recipients are.
             decoys = len(recorded["decoys"]) if complete else 0
-            found = trace_generated(suspect.generated, model, chosen, tried, recorded["risk"], decoys, device)
+            found = trace_generated(
+                suspect.generated,
+                model,
+                chosen,
+                tried,
+                recorded["risk"],
+                decoys,
+                device,
+                fits=Fits() if recorded["tries_made"] > 1 else None,
+                tries_made=recorded["tries_made"],
+            )
             section = tracing.section(tracing.Traced(found, chosen, {}))
             if not complete:
                 again = {row["commitment"]: row for row in section["ranked"]}

@@ -21,8 +21,17 @@ Word = Literal["found", "not found", "inconclusive"]
 RestsOn = Literal["mark", "tracing"]
 Place = Literal["embedding", "head"]
 Map = Literal["aligned", "least squares"]
-# Of a tracing: in generated text there is no map, but a weighting of the tokens.
-TracedBy = Literal["aligned", "least squares", "text", "log-probabilities"]
+# Of a tracing: in generated text there is no map, but a weighting of the tokens and perhaps a fit of the original.
+TracedBy = Literal[
+    "aligned",
+    "least squares",
+    "text",
+    "text, soft prompt",
+    "text, weights",
+    "log-probabilities",
+    "log-probabilities, soft prompt",
+    "log-probabilities, weights",
+]
 Statistic = Literal["joint", "sum", "difference"]
 Invariant = Literal["original", "suspect"]
 Origin = Literal["derived", "not derived", "cannot tell"]
@@ -82,6 +91,7 @@ class Answers(TypedDict):
     tokens: int
     directions: int | None
     recording: Recording | None
+    form: Literal["vectors", "generated tokens", "text"]
 
 
 class ReadRange(TypedDict):
@@ -332,7 +342,15 @@ class Compared(TypedDict):
     places: int
     forms: int
     looks: int
+    tries: int
     decoys: Listed[float | None]
+
+
+class Growth(TypedDict):
+    """z of the likeliest recipient from the first tokens of generated text."""
+
+    tokens: int
+    z: float | None
 
 
 class Traced(Compared):
@@ -340,12 +358,14 @@ class Traced(Compared):
 
     recipients: int
     by: TracedBy
+    tries_made: int
     place: Place
     aligned: bool
     rows: int
     first_pass_rows: int
     reason: str
     read_by_rank_rule: int
+    growth: Listed[Growth]
     ranked: Listed[Recipient]
     others: Others
 
@@ -548,7 +568,7 @@ class Examination(OfOneKey):
 
 class ReportSchema(TypedDict):
     name: Literal["irwm-report"]
-    version: Literal[17]
+    version: Literal[18]
 
 
 class Report(Framed, Examination):

@@ -63,11 +63,14 @@ def section(traced: Traced) -> schema.Tracing:
             "place": tracing.place,
             "forms": FORMS,
             "looks": tracing.looks,
+            "tries": tracing.tries,
+            "tries_made": tracing.tries_made,
             "aligned": tracing.alignment.aligned,
             "rows": tracing.rows,
             "first_pass_rows": tracing.first_pass_rows,
             "reason": tracing.reason,
             "read_by_rank_rule": len(traced.marks),
+            "growth": [{"tokens": tokens, "z": z} for tokens, z in tracing.growth],
             "ranked": [
                 row(place, tracing.traces[i], traced.keys[i], traced.marks.get(i)) for place, i in enumerate(listed, 1)
             ],
@@ -147,7 +150,7 @@ def control_name(decoys: int) -> str:
 
 def comparisons(found: schema.Compared) -> int:
     """The factor of every p of a section."""
-    read = found["keys_tried"] * found["tensors_read"] * found["maps"]
+    read = found["keys_tried"] * found["tensors_read"] * found["maps"] * found["tries"]
     return read * found["places"] * found["forms"] * found["looks"]
 
 

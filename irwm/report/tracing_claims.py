@@ -6,6 +6,9 @@ import math
 from collections.abc import Iterator
 from itertools import pairwise
 
+from irwm.answers import Fits
+from irwm.answers.fits import POINTS
+from irwm.answers.suspect import TRIES
 from irwm.evidence.examination import MAPS
 from irwm.evidence.finding import FORMS, FOUND, MARK, NOT_FOUND
 from irwm.evidence.verdict import FOUND_LOG10_RISK
@@ -39,6 +42,7 @@ def claims(document: schema.Report, found: schema.Tracing) -> Iterator[Claim]:
     yield from must(0.0 < found["risk"] < 1.0, "tracing.risk", found["risk"], "between 0 and 1")
     yield "tracing.recipients", found["recipients"], len(found["ranked"]) + found["others"]["count"]
     yield "tracing.maps", found["maps"], len(MAPS)
+    yield from _tries(found)
     factor = math.log10(tracing.comparisons(found))
     for i, row in enumerate(found["ranked"]):
         yield from _row(f"tracing.ranked[{i}]", row, i, found, factor)
@@ -47,7 +51,9 @@ def claims(document: schema.Report, found: schema.Tracing) -> Iterator[Claim]:
     yield from _rows(found, document["items"]["original"]["vocab_size"])
     yield from _others(found)
     yield from _marks(document, found)
-    of_text = is_generated(document["items"]["suspect"]["answers"])
+    heard = document["items"]["suspect"]["answers"]
+    of_text = is_generated(heard)
+    yield from _growth(found, heard["tokens"] if heard is not None else 0)
     known_by = "a map of rows or, for generated text, a weighting of tokens"
     yield from must(is_of_text(found) == of_text, "tracing.by", found["by"], known_by)
     alone = found["tensors_read"] == document["evaluation"]["tensors_read"] == 1 and found["place"] == document["place"]
@@ -64,6 +70,27 @@ def claims(document: schema.Report, found: schema.Tracing) -> Iterator[Claim]:
     # With several tensors or places, another one may not have been aligned, for its own reason.
     fits = found["reason"] in reasons or (not alone and not found["aligned"] and found["reason"].startswith(NOBODY))
     yield from must(fits, "tracing.reason", found["reason"], reasons[0])
+
+
+def _tries(found: schema.Tracing) -> Iterator[Claim]:
+    """Only text is read under fits, and fits end with the first that names someone."""
+    yield "tracing.tries", found["tries"], TRIES if is_of_text(found) else 1
+    yield from within("tracing.tries_made", found["tries_made"], 1, found["tries"])
+    fits = ("", *Fits().kinds)[: found["tries_made"]]
+    by = found["by"].partition(", ")[2] if is_of_text(found) else ""
+    yield from must(by in fits, "tracing.by", found["by"], f"a fit that was made, the first {found['tries_made']}")
+
+
+def _growth(found: schema.Tracing, tokens: int) -> Iterator[Claim]:
+    """The last point is that of the likeliest recipient, from all tokens."""
+    if not is_of_text(found):
+        yield "tracing.growth", found["growth"], []
+        return
+    counts = [point["tokens"] for point in found["growth"]]
+    yield from must(1 <= len(counts) <= len(POINTS), "tracing.growth", len(counts), f"1 to {len(POINTS)} points")
+    for i, (one, other) in enumerate(pairwise(counts), 1):
+        yield from must(0 < one < other, f"tracing.growth[{i}].tokens", other, f"more than {one}")
+    yield "tracing.growth[-1]", found["growth"][-1:], [{"tokens": tokens, "z": found["ranked"][0]["z"]}]
 
 
 def _row(where: str, row: schema.Recipient, i: int, found: schema.Tracing, factor: float) -> Iterator[Claim]:

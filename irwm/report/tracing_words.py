@@ -28,7 +28,7 @@ METHOD_OF_TEXT = (
     "is computed on the original, multiplied by each recipient’s signs, and summed. For a copy that generated none of "
     "the tokens, the signs are like tosses of a fair coin, and the sum (z, in standard deviations) stays near 0. For a "
     "copy that generated them, z usually grows with their number. The z reported for each recipient is the largest "
-    "over all places and weightings."
+    "over all places, weightings and fits of the original."
 )
 NOT_INNOCENCE_OF_TEXT = (
     "The probability above is that of such a result if the second proposition is true, not the probability that the "
@@ -70,7 +70,7 @@ COMPARED = (
 
 def is_of_text(found: schema.Tracing) -> bool:
     """Whether the recipients were traced in generated text."""
-    return found["by"] in (TEXT, LOG_PROBABILITIES)
+    return found["by"].split(", ")[0] in (TEXT, LOG_PROBABILITIES)
 
 
 def is_one_copy(copies: float) -> bool:
@@ -195,12 +195,25 @@ def corrections(found: schema.Tracing) -> str:
         factor += f"; × {found['tensors_read']} for the suspect’s tensors that may be its embedding"
     maps = "the weightings of the tokens" if is_of_text(found) else "the maps under which the rows are read"
     factor += f"; × {found['maps']} for {maps}"
+    if found["tries"] > 1:
+        factor += f"; × {found['tries']} for the original as it is, with a soft prompt, and with fitted weights"
     if found["places"] > 1:
         factor += f"; × {found['places']} for the places that are searched for noise (embedding and output head)"
     factor += f"; × {found['forms']} for the forms of evidence (mark and fingerprint)"
     if found["looks"] > 1:
         factor += f"; × {found['looks']} for a first pass over some rows before all rows were compared"
     return f"{factor} (Bonferroni)"
+
+
+def fits_made(found: schema.Tracing) -> str:
+    """How the original was run on generated text."""
+    ways = ("as it is", "with a soft prompt fitted to the answers", "with its other weights fitted to the answers")
+    said = numbers.listed(ways[: found["tries_made"]])
+    if found["tries_made"] == 1:
+        return said
+    return (
+        f"{said}. No key was used for a fit: the original was fitted to each half of the answers and run on the other"
+    )
 
 
 def rows_compared(found: schema.Tracing) -> str:

@@ -9,8 +9,7 @@ from functools import partial
 from pathlib import Path
 
 from irwm import Checkpoint, Key, open_suspect
-from irwm.answers.recorded_responses import holds_responses
-from irwm.answers.suspect import GeneratingSuspect, open_generated
+from irwm.answers.suspect import GeneratingSuspect, holds_generated, open_generated
 from irwm.checkpoint.files import CHUNK, digest_of, open_regular, resolved
 from irwm.checkpoint.model import folder_of
 from irwm.checkpoint.remote.mirror import joined
@@ -90,7 +89,7 @@ def _suspect(
     item: Checkpoint | str | Path | None, original: Checkpoint | None
 ) -> tuple[Checkpoint | GeneratingSuspect | None, Check | None]:
     """The suspect in any form; see `opened`."""
-    if item is None or isinstance(item, Checkpoint) or original is None or not holds_responses(item):
+    if item is None or isinstance(item, Checkpoint) or original is None or not holds_generated(item):
         return opened(SUSPECT, item, base=original)
     try:
         return open_generated(item, original), None

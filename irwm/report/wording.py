@@ -170,14 +170,9 @@ def by_fingerprint(recipient: str, owner: str = "") -> str:
     return f"The suspect carries the fingerprint of {f'the copy issued to “{recipient}”' if recipient else release}."
 
 
-def scale(heard: schema.Answers) -> str:
-    """The scale of a recording; "" without one."""
-    return heard["recording"]["scale"] if heard["recording"] is not None else ""
-
-
 def is_generated(heard: schema.Answers | None) -> bool:
     """Whether a suspect is known only by generated text, which shows no weights."""
-    return heard is not None and scale(heard) in GENERATED
+    return heard is not None and heard["form"] in GENERATED
 
 
 def question(document: schema.Report) -> str:

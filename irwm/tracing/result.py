@@ -57,6 +57,11 @@ class Tracing:
         rows: embedding rows compared for the likeliest recipients.
         first_pass_rows: rows compared for all recipients, if they were too many for all rows; else equal to `rows`.
         reason: the outcome in one sentence.
+        tries: under how many fits of the original (none is one of them) generated text is read, needed or not; part of
+            the correction. It is 1 for weights.
+        tries_made: how many of them were needed. z is the largest over these.
+        growth: of generated text, numbers of tokens and the z of the likeliest recipient from the first ones; the last
+            is that of all. Empty for weights.
     """
 
     traces: tuple[Trace, ...]
@@ -73,11 +78,14 @@ class Tracing:
     reason: str
     places: int = 1
     place: str = EMBEDDING
+    tries: int = 1
+    tries_made: int = 1
+    growth: tuple[tuple[int, float], ...] = ()
 
     @property
     def comparisons(self) -> int:
         """How many comparisons were made, those of the marks included; every p is multiplied by it."""
-        return self.keys_tried * self.tensors_read * self.maps * FORMS * self.looks * self.places
+        return self.keys_tried * self.tensors_read * self.maps * FORMS * self.looks * self.places * self.tries
 
     @property
     def nothing_differs(self) -> bool:

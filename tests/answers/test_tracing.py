@@ -185,10 +185,10 @@ def test_recipients_without_a_copy_score_by_chance(tied_path, untied_path, recip
         keys = [*named_others(key, recipients), key]
         for seed in range(answers):
             z += [[each.z for each in reading] for reading in readings_of(invented(seed), model, keys, "cpu", None)]
-    _check_chance(np.array(z))
+    check_chance(np.array(z))
 
 
-def _check_chance(z: np.ndarray) -> None:
+def check_chance(z: np.ndarray) -> None:
     """Checks z (readings, recipients) against the stated bound."""
     of_each = z.mean(axis=0)
     assert abs(of_each.mean()) < 4 * of_each.std() / math.sqrt(of_each.size)
@@ -232,7 +232,7 @@ def test_recipients_score_by_chance_on_another_recipients_copy(gemma_path: Path,
     for seed in range(6):
         answers = served(tmp_path / "copy", prompts(gemma_path, 16, seed), 32, seed)
         z += [[each.z for each in reading[:-1]] for reading in readings_of(answers, model, keys, "cpu", None)]
-    _check_chance(np.array(z))
+    check_chance(np.array(z))
 
 
 def test_a_few_absurd_log_probabilities_do_not_hide_a_fingerprint(

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import csv
 import hashlib
+import io
 import json
 import signal
 import subprocess
@@ -20,12 +22,13 @@ import app
 import irwm
 from irwm.checkpoint import special_token_ids
 from irwm.keys.queried_tokens import tokens_asked
+from irwm.report.signature_file import ENDING
+from irwm.report.verify import verify_report
 from tests.command.commands import REPOSITORY, Answered, Desk, signals_kept
 from tests.conftest import Marked
 from tests.jobs.recipients import put_in_vault
 from tests.recording.conftest import small
 from tests.recording.servers import VOCABULARY, answering
-from tools.copies import keys_for
 from tools.waiting import until, until_ended
 from ui.recording.journal import journal_of
 from ui.recording.sending import TOKEN
@@ -213,11 +216,18 @@ def test_generated_text_is_planned_then_recorded(
 def test_recipient_is_named_from_generated_text_after_a_kill(
     gemma_path: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """The whole process: a recipient's copy is served, recorded, killed in the middle, resumed, and named."""
-    original, out = irwm.open_checkpoint(gemma_path), tmp_path / "a.jsonl"
-    guilty, *others = keys_for(original, ["guilty", "second", "third"])
-    irwm.insert(original, guilty, tmp_path / "copy")
-    with answering(tmp_path / "copy") as server:
+    """The whole process by commands: copies for five recipients, one of them is served, its answers are recorded, the
+    recording is killed in the middle and resumed, the recipient is named, and the report is verified."""
+    desk, out = Desk.made(tmp_path), tmp_path / "answers.jsonl"
+    people = tmp_path / "people.txt"
+    people.write_text("".join(f"recipient {number}\n" for number in range(5)))
+    options = ("--owner", "Us", "--recipients", people, "--utility", "no", "--report", tmp_path / "receipts")
+    made = desk.here(capfd, "protect", gemma_path, tmp_path / "copies", *options)
+    assert made.status == 0, made.said
+    table = (tmp_path / "receipts" / "receipts.csv").read_bytes().decode("utf-8-sig")
+    receipts = list(csv.DictReader(io.StringIO(table)))
+    assert len(receipts) == 5
+    with answering(Path(receipts[2]["folder"])) as server:
         arguments = words(server.url, gemma_path, out, "--generate", "--answers", "16", "--max-tokens", "48", "--send")
         process = start(*arguments)
         assert until(lambda: len(server.asked) > 6 or process.poll() is not None, "six requests")
@@ -228,8 +238,16 @@ def test_recipient_is_named_from_generated_text_after_a_kill(
     assert done.status == 0, done.said
     assert done.answer["result"]["answers"] == 16
     assert len(set(server.prompts)) == len(server.prompts)
-    traces = irwm.trace_answers(irwm.read_responses(out, original), original, [*others, guilty])
-    assert [each.recipient for each in traces if each.named] == ["guilty"]
+    found = desk.here(capfd, "investigate", out, "--original", gemma_path, "--report", tmp_path / "report")
+    assert (found.status, found.answer["outcome"]) == (0, "found"), found.said
+    assert found.answer["result"]["whose"] == [receipts[2]["recipient"]]
+    (report,) = (path for path in (tmp_path / "report").glob("*.json") if not path.name.endswith(ENDING))
+    vault = desk.vault()
+    keys = [irwm.Key.from_bytes(vault.key_bytes(id)) for id in vault.key_ids()]
+    again = verify_report(report, suspect=out, original=irwm.open_checkpoint(gemma_path), keys=keys)
+    failed = [check for check in again.checks if check.ok is False]
+    assert not failed, failed
+    assert {"examination", "recipients"} <= {check.name for check in again.checks if check.ok}
 
 
 @pytest.mark.slow

@@ -9,13 +9,18 @@ import os
 import subprocess
 import sys
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import irwm
+import irwm.report.reproduction
+import ui.services.investigate
+from irwm.answers import Fits
 from irwm.answers.suspect import open_generated
+from irwm.inference.loading import open_tokenizer
 from irwm.report import from_json, reproduce
 from irwm.report.checks import Check
 from irwm.report.consistency import contradictions
@@ -92,8 +97,12 @@ def test_recipient_is_named_and_the_report_states_the_source(recorded: Recorded,
     z = {row["recipient"]: row["z"] for row in traced["ranked"]}
     assert z == {trace.recipient: pytest.approx(trace.z, rel=1e-4) for trace in direct}
     assert traced["ranked"][0]["log10_risk"] >= max(direct, key=lambda each: each.z).log10_risk, "no weaker correction"
+    assert [point["tokens"] for point in traced["growth"]] == [64, 128, 256, 512]
+    assert traced["growth"][-1]["z"] == max(z.values())
+    assert (traced["growth"][0]["z"] or 0.0) < max(z.values())
     page = report.with_suffix(".html").read_text("utf-8")
     assert "guilty" in page
+    assert "figure-growth" in page
     assert "figure-positions" not in page, "a mark that was not read has no figures"
 
 
@@ -125,6 +134,12 @@ def test_other_answers_or_changed_numbers_fail_verification(
         lambda d: d["tracing"].update(by="aligned"),
         lambda d: d["tracing"]["ranked"][0].update(share=1.0),
         lambda d: d["items"]["suspect"]["answers"]["recording"].update(scale="all tokens"),
+        lambda d: d["items"]["suspect"]["answers"].update(form="text"),
+        lambda d: d["tracing"].update(tries=1),
+        lambda d: d["tracing"].update(tries_made=4),
+        lambda d: d["tracing"]["growth"][-1].update(z=40.0),
+        lambda d: d["tracing"]["growth"][0].update(tokens=400),
+        lambda d: d["tracing"].update(by="log-probabilities, weights"),
         lambda d: d["verdict"].update(mark="not found"),
         lambda d: d.update(rows_disclosed=True),
         lambda d: d.update(error_rates={"decoys": None, "method": "none", "neutral": []}),
@@ -150,8 +165,9 @@ def test_report_is_verified_with_another_processors_arithmetic(recorded: Recorde
 
 
 @pytest.mark.slow
-def test_too_few_tokens_clear_nobody(recorded: Recorded, tmp_path: Path) -> None:
-    """Text alone of 512 tokens: inconclusive, also for recipients who had no part."""
+def test_too_few_tokens_clear_nobody(recorded: Recorded, tmp_path: Path, short_fits: None) -> None:
+    """Text alone of 512 tokens: inconclusive, also for recipients who had no part, with the original as it is and after
+    each fit."""
     file = write_generated(text_of(recorded.answers), recorded.original, tmp_path / "text.jsonl")
     job = recorded.investigated(file)
     assert job.state == "done", job.error
@@ -163,8 +179,43 @@ def test_too_few_tokens_clear_nobody(recorded: Recorded, tmp_path: Path) -> None
     assert answers is not None
     assert answers["recording"] is not None
     assert answers["recording"]["scale"] == "text"
+    assert document["tracing"] is not None
+    assert (document["tracing"]["tries"], document["tracing"]["tries_made"]) == (3, 3)
     checks = recorded.verified(report, file, recorded.keys)
     assert {name: checks[name].ok for name in HOLD} == dict.fromkeys(HOLD, True), checks
+    own = [key for key in recorded.keys if key.commitment == document["key"]["commitment"]]
+    checks = recorded.verified(report, file, own)
+    assert checks["examination"].ok is True, "the same tries with one of the keys"
+
+
+@pytest.fixture
+def short_fits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fits of a few steps, by the job and by the verifier."""
+    for module in (ui.services.investigate, irwm.report.reproduction):
+        monkeypatch.setattr(module, "Fits", partial(Fits, steps=2))
+
+
+@pytest.mark.slow
+def test_a_text_file_is_a_suspect(recorded: Recorded, tmp_path: Path) -> None:
+    tokenizer, answers = open_tokenizer(recorded.original.path), recorded.answers
+    pairs = zip(answers.sequences, answers.prompt_lengths, strict=True)
+    file = tmp_path / "said.txt"
+    file.write_text("\n---\n".join(tokenizer.decode(each[start:]) for each, start in pairs), "utf-8")
+    job = recorded.investigated(file, fits=False)
+    assert job.state == "done", job.error
+    assert job.result["verdict"] == "inconclusive"
+    report = given_out(recorded.jobs, job.id, tmp_path / "report") / job.result["json"]
+    document = from_json(report.read_bytes())
+    item, traced = document["items"]["suspect"], document["tracing"]
+    assert item["answers"] is not None
+    assert traced is not None
+    assert (item["name"], item["answers"]["form"], item["answers"]["recording"]) == ("said.txt", "text", None)
+    assert (item["answers"]["used"], traced["by"]) == (16, "text")
+    assert (traced["tries"], traced["tries_made"]) == (3, 1), "corrected for fits, so that they can follow"
+    checks = recorded.verified(report, file, recorded.keys)
+    assert {name: checks[name].ok for name in HOLD} == dict.fromkeys(HOLD, True), checks
+    file.write_text("another text\n", "utf-8")
+    assert recorded.verified(report, file, recorded.keys)["suspect"].ok is False
 
 
 def test_keys_without_noise_and_broken_files_are_refused(recorded: Recorded, tmp_path: Path) -> None:

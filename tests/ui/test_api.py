@@ -23,7 +23,7 @@ from tools.small_models import write_llama
 from tools.waiting import until
 from ui.pages.api import NAMES
 
-EXAMINED = ["suspect", "original", "keys", "matching", "case", "note", "seen", "examiner", "seed"]
+EXAMINED = ["suspect", "original", "keys", "matching", "case", "note", "seen", "examiner", "seed", "fits"]
 PARAMETERS = {
     "protect": ["model", "out", "owner", "recipient", "recipients", "preset", "parameters", "label", "utility", "also"],
     "investigate": EXAMINED,

@@ -89,7 +89,7 @@ class Officer:
         typed = str(self.path) if suspect is None else suspect
         ways = "answers" if answers else "weights", typed, typed, None, *(answers or ("", None, None))
         values = *ways, str(self.path), self.known
-        settings = "", "", since, "", "joint", "original", seed
+        settings = "", "", since, "", "joint", "original", seed, True
         keys = self.listed, self.words, self.offered
         out = self.pages.call("start-investigate", "click", *values, *keys, *settings, named="begin")
         assert hidden(out["0"]), "the result of an earlier start"
@@ -248,6 +248,29 @@ def test_recorded_texts_have_a_card_too(officer: Officer, started) -> None:
     card, sound = officer.looks_at("answers-model", file, officer.path)
     assert not sound
     assert "first line" in card
+
+
+def test_text_is_a_suspect_as_a_file_and_pasted(officer: Officer, started) -> None:
+    officer.makes_key("Early access 1")
+    officer.comes_into_view()
+    file = officer.pages.root / "said.txt"
+    file.write_text("One text.\n---\nAnother text.\n")
+    card, sound = officer.looks_at("answers-model", file, officer.path)
+    assert sound
+    for text in ("<h2>said.txt</h2>", "Texts", "Words"):
+        assert text in card
+    assert officer.starts(answers=(str(file), str(file), None)) == {}
+    assert (started[0]["suspect"], started[0]["fits"]) == (str(file), True)
+    take = officer.pages.handler("take_text").fn
+    card, sound, held, *_ = take("What it said.", officer.path, officer.pages.request)
+    assert sound
+    assert "<h2>pasted-text.txt</h2>" in card
+    assert Path(held).read_text() == "What it said."
+    assert officer.starts(answers=("", None, held)) == {}
+    file.write_bytes(b"caf\xe9")
+    card, sound = officer.looks_at("answers-model", file, officer.path)
+    assert not sound
+    assert "not text in UTF-8" in card
 
 
 def test_unexaminable_answers_are_reported_below_their_field(officer: Officer) -> None:

@@ -236,6 +236,10 @@ def _add_investigate(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seen", default="", metavar="DATE", help="since when the suspect is known, YYYY-MM-DD")
     parser.add_argument("--examiner", default="", metavar="NAME", help="who examines; the report gives this name")
     parser.add_argument("--seed", type=int, default=0, metavar="N", help="same seed, same numbers (default: 0)")
+    parser.add_argument(
+        "--no-fits", dest="fits", action="store_false",
+        help="do not fit the original to text if no recipient is named, which takes minutes to days",
+    )  # fmt: skip
     parser.add_argument("--report", metavar="DIR", help="copy the report's files into this new or empty folder")
 
 

@@ -241,6 +241,7 @@ def _examine(given: Namespace, vault: Vault, jobs: Jobs, settings: Settings) -> 
         seen=given.seen,
         examiner=given.examiner,
         seed=given.seed,
+        fits=given.fits,
         device=settings.device,
         scheduler=settings.scheduler,
     )

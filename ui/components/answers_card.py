@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from markupsafe import Markup
 
 from irwm.answers.recorded_responses import ResponsesSource
+from irwm.answers.text_files import Texts
 from irwm.checkpoint.recorded import Header
 from irwm.errors import IrwmError, printable
 from irwm.report import wording
@@ -49,7 +50,9 @@ def how_html(original: str | None) -> str:
             "mark in the output head. Use this command for such a server:</p>{}<p>In the command, replace SERVER and "
             "NAME with the server’s address and the model’s name. As shown here, the command only reports how many "
             "requests are needed and sends none. To record the answers, replace <code>--plan</code> with "
-            "<code>--send</code>. The server receives short prompts, never keys or weights.</p></section>"
+            "<code>--send</code>. The server receives short prompts, never keys or weights.</p><p>Text without any "
+            "log-probability, such as a chat that was copied, shows the same only in far larger amounts, often more "
+            "than a hundred thousand words. Save it as a .txt file, or paste it below.</p></section>"
         ).format(wording.BY_ANSWERS, _copied(command(original, text=True)), _copied(command(original)))
     )
 
@@ -79,6 +82,13 @@ def responses_html(name: str, source: ResponsesSource, count: int, size: int, pr
         ("Size", size_text(size)),
     )
     return _card(name, source.model, rows, problem)
+
+
+def text_html(name: str, found: Texts) -> str:
+    """The card of a text file."""
+    words = sum(len(text.split()) for text in found.texts)
+    rows = (("Texts", number(len(found.texts))), ("Words", number(words)), ("Size", size_text(found.bytes)))
+    return _card(name, "an unknown model", rows, None)
 
 
 def answers_html(name: str, header: Header, problem: IrwmError | None = None) -> str:

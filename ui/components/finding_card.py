@@ -10,6 +10,7 @@ from irwm.evidence.finding import FOUND
 from irwm.report import recognition_words, schema, tracing_words, wording
 from irwm.report.answer import answer, is_original, keys_tried, log10_risk, named, strongest, whose
 from irwm.report.numbers import decimal, number, power_html, why_capped
+from irwm.report.plots.growth import tokens_enough
 from irwm.report.recognition_words import chance, clause, origin
 from irwm.report.tracing import TRACING
 from ui.components.verdict_card import Figure, VerdictCard
@@ -140,6 +141,7 @@ def _why(document: schema.Report, *, told: bool) -> list[str]:
     heard = document["items"]["suspect"]["answers"]
     if heard:
         lines.append(wording.BY_TEXT if wording.is_generated(heard) else wording.BY_ANSWERS)
+        lines += _more_tokens(document, heard)
     undone = len(recognition_words.undone(document))
     if undone:
         changes = "one change" if undone == 1 else f"{undone} changes"
@@ -164,6 +166,24 @@ def _why(document: schema.Report, *, told: bool) -> list[str]:
     if tests and not told:
         lines.append(_controls(tests))
     return [line if isinstance(line, Markup) else named(line, document) for line in lines]
+
+
+def _more_tokens(document: schema.Report, heard: schema.Answers) -> list[str]:
+    """How many tokens might be enough where generated text names nobody."""
+    found = document["tracing"]
+    if found is None or found["named"] or not wording.is_generated(heard):
+        return []
+    z, least, enough = found["ranked"][0]["z"] or 0.0, found["z_needed"], tokens_enough(found)
+    if enough is None:
+        return [
+            f"The largest z is {decimal(z, 1)}, and {least:.1f} is needed. It does not differ from chance, so the "
+            "number of tokens that would be enough cannot be estimated. Record several times as many, with "
+            "log-probabilities if the server returns them."
+        ]
+    return [
+        f"The largest z is {z:.1f} from {number(heard['tokens'])} tokens, and {least:.1f} is needed. If it is not due "
+        f"to chance, it grows with the square root of the number of tokens, and about {number(enough)} would be enough."
+    ]
 
 
 def _controls(tests: Sequence[schema.SelfTest]) -> str:

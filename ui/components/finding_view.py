@@ -36,7 +36,7 @@ from ui.services.filing import report_name
 from ui.services.results import KeyRow
 
 HEADERS = ["Recipient", "Owner", "Verdict", "Positions", "Probability by chance", "Key fingerprint"]
-RECIPIENTS = "figure-recipients"
+RECIPIENTS, GROWTH = "figure-recipients", "figure-growth"
 STILL_RUNNING = (
     "This is the first reading. The controls with decoy keys are still running; the report will follow when they are "
     "done."
@@ -116,6 +116,7 @@ class FindingView:
             download(files.read(json_name), json_name if signed else f"{plain}.json"),
             *(download_if_sound(files, f"{stem}{ending}") for ending in (".pdf", ENDING)),
             gr.Column(visible=bool(drawn.ranking)),
+            gr.Column(visible=GROWTH in drawn.figures),
             drawn.ranking,
             drawn.recognition,
             _table(rows),
@@ -146,6 +147,7 @@ class FindingView:
             notices.error_html(error) + _damaged_html(files, stem, but=f"{stem}.json"),
             *(gr.skip(), gr.skip(), gr.Row(visible=False)),
             *(download_if_sound(files, f"{stem}{ending}") for ending in (".html", ".json", ".pdf", ENDING)),
+            gr.Column(visible=False),
             gr.Column(visible=False),
             "",
             "",
@@ -240,10 +242,12 @@ def finding_view(language: Callable[[], str]) -> FindingView:
         with gr.Column(visible=False, elem_id="recipients-box") as recipients:
             ranking = gr.HTML(elem_id="recipients", css_template=RANKING_CSS)
             plots[RECIPIENTS] = _plot(by_name[RECIPIENTS])
+            with gr.Column(visible=False) as growth:
+                plots[GROWTH] = _plot(by_name[GROWTH])
         recognition = gr.HTML(elem_id="recognition")
         with gr.Column() as numbers:
             for figure in FIGURES:
-                if not figure.tab and figure.name != RECIPIENTS:
+                if not figure.tab and figure.name not in (RECIPIENTS, GROWTH):
                     plots[figure.name] = _plot(figure)
         pick = gr.Dropdown(
             [],
@@ -271,6 +275,7 @@ def finding_view(language: Callable[[], str]) -> FindingView:
         pdf_file,
         signature,
         recipients,
+        growth,
         ranking,
         recognition,
         table,

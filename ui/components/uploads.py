@@ -21,6 +21,8 @@ from ui.sessions import folder_of
 RECEIVED = "received"
 # The name of several files that were uploaded together, on cards and in reports.
 SEVERAL = "uploaded files"
+# The name of a pasted text, on cards and in reports.
+PASTED = "pasted-text.txt"
 # Known only to this process: see `_offered`.
 _SECRET = secrets.token_bytes(32)
 # A model's folder has a few files; more is a mistake.
@@ -48,14 +50,26 @@ def receive(files: Sequence[str], home: Path) -> Path:
     names = [printable(source.name) for source in sources]
     if len(set(names)) != len(names):
         raise UploadRefusedError("two files have the same name", found=", ".join(sorted(names)[:5]))
-    target = home / RECEIVED / secrets.token_hex(8)
-    target.mkdir(parents=True, mode=0o700)
+    target = _new_folder(home)
     if len(names) > 1:
         target /= SEVERAL
         target.mkdir(mode=0o700)
     for source, name in zip(sources, names, strict=True):
         shutil.move(source, target / name)
     return target / names[0] if len(names) == 1 else target
+
+
+def receive_text(text: str, home: Path) -> Path:
+    """Writes a pasted text into a new folder under `home` and returns the file's path."""
+    path = _new_folder(home) / PASTED
+    path.write_text(text, encoding="utf-8", errors="replace", newline="\n")
+    return path
+
+
+def _new_folder(home: Path) -> Path:
+    folder = home / RECEIVED / secrets.token_hex(8)
+    folder.mkdir(parents=True, mode=0o700)
+    return folder
 
 
 def uploaded(files: Sequence[str]) -> list[Path]:

@@ -211,6 +211,7 @@ def investigate(
     device: str = "auto",
     scheduler: str = "",
     answers: bool = False,
+    fits: bool = True,
     noisy: bool = False,
 ) -> Asked:
     """Look for the marks of an original in a suspect, or in each suspect of a folder.
@@ -224,6 +225,7 @@ def investigate(
         seen: the day since when the suspect is known to exist, such as "2024-01-28".
         scheduler: address of a Dask cluster, or "".
         answers: whether the suspect must be a file of recorded answers; otherwise its content decides.
+        fits: whether the original may be fitted to generated text in which it traces nobody as it is.
         noisy: whether only keys with noise are tried.
 
     Raises:
@@ -250,7 +252,7 @@ def investigate(
     }
     if several_in(suspect) is None:
         recorded = answers or holds_answers(suspect)
-        one = InvestigateRequest(**asked, suspect=shown_path(suspect), answers=recorded)
+        one = InvestigateRequest(**asked, suspect=shown_path(suspect), answers=recorded, fits=fits)
         return Asked(f"Investigate {shown_path(suspect.name)}", one)
     sweep = SweepRequest(**asked, folder=shown_path(suspect))
     return Asked(f"Sweep {shown_path(suspect.name)}", replace(sweep, resume=to_resume(jobs, sweep)))

@@ -114,9 +114,10 @@ class Endpoints:
         seen: str = "",
         examiner: str = "",
         seed: int = 0,
+        fits: bool = True,
     ) -> Reply:
         """Starts the job that looks for marks in `suspect`, or in each suspect of a folder; answers with the job."""
-        settings = (keys, matching, case, note, seen, examiner, seed)
+        settings = (keys, matching, case, note, seen, examiner, seed, fits)
         return self._examine(requests.investigate, request, suspect, original, *settings)
 
     def trace(
@@ -131,9 +132,10 @@ class Endpoints:
         seen: str = "",
         examiner: str = "",
         seed: int = 0,
+        fits: bool = True,
     ) -> Reply:
         """Like investigate, but only with keys that carry noise: whose copy is it?"""
-        settings = (keys, matching, case, note, seen, examiner, seed)
+        settings = (keys, matching, case, note, seen, examiner, seed, fits)
         return self._examine(requests.trace, request, suspect, original, *settings)
 
     def job(self, request: gr.Request, id: str) -> Reply:
@@ -166,7 +168,7 @@ class Endpoints:
         self, ask: Callable[..., Asked], request: gr.Request, suspect: str, original: str, *rest: Any
     ) -> Reply:
         vault = self.context.require(request)
-        keys, matching, case, note, seen, examiner, seed = rest
+        keys, matching, case, note, seen, examiner, seed, fits = rest
         limits = BrowsingLimits.of(self.context.settings)
         received = use_path(_text("suspect", suspect), limits, addresses=True)
         paths = received, use_path(_text("original", original), limits)
@@ -182,6 +184,7 @@ class Endpoints:
             seen=_text("seen", seen),
             examiner=_text("examiner", examiner),
             seed=_whole("seed", seed, requests.LARGEST_SEED),
+            fits=_flag("fits", fits),
             device=self.context.settings.device,
             scheduler=self.context.settings.scheduler,
         )
@@ -262,6 +265,12 @@ def _text(name: str, value: Any, *, strip: bool = True) -> str:
 def _whole(name: str, value: Any, most: int) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= most:
         raise _wrong(name, f"a whole number from 0 to {most}", value)
+    return value
+
+
+def _flag(name: str, value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise _wrong(name, "true or false", value)
     return value
 
 

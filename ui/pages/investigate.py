@@ -12,6 +12,7 @@ from markupsafe import Markup
 
 import irwm
 from irwm.answers.recorded_responses import holds_responses, read_source
+from irwm.answers.text_files import MOST_BYTES, SEPARATOR, SUFFIXES, holds_text, read_texts
 from irwm.checkpoint.candidates import several_in
 from irwm.checkpoint.card import card_of
 from irwm.checkpoint.opening import needs_base
@@ -20,7 +21,7 @@ from irwm.checkpoint.remote.opening import server_of
 from irwm.checkpoint.suspects import check_header
 from irwm.errors import AnswersError, IrwmError, path_from, printable, shown_path
 from ui.components import notices
-from ui.components.answers_card import OUT, OUT_OF_TEXT, answers_html, how_html, responses_html
+from ui.components.answers_card import OUT, OUT_OF_TEXT, answers_html, how_html, responses_html, text_html
 from ui.components.events import LAST, PRIVATE, in_turn, unchanged
 from ui.components.finding_view import finding_view, first_html
 from ui.components.guarded import guarded
@@ -33,6 +34,7 @@ from ui.components.path_picker import path_picker
 from ui.components.places import Places, at
 from ui.components.suspect_source import suspect_source
 from ui.components.sweep_view import folder_html, sweep_view
+from ui.components.uploads import receive_text
 from ui.context import Context
 from ui.dates import day_utc
 from ui.guard import UPLOAD_BYTES, UPLOADS_TOTAL_BYTES
@@ -55,7 +57,7 @@ TO_INPUTS = "() => window.irwmToField?.('#investigate-inputs')"
 TO_VERDICT = "() => window.irwmToVerdict?.()"
 # The two forms in which a suspect can be available.
 WEIGHTS, ANSWERS = "weights", "answers"
-WAYS = [("The weights are available", WEIGHTS), ("Only an API is available", ANSWERS)]
+WAYS = [("The weights are available", WEIGHTS), ("Only an API or text is available", ANSWERS)]
 SECOND_READING = (
     "Reads the most likely key with a second method, as supporting evidence. The verdict does not depend on it."
 )
@@ -138,15 +140,34 @@ class Layout:
             self.how = gr.HTML(how_html(None), elem_id="how-to-record")
             self.recorded = suspect_source(
                 context,
-                label="Recorded answers",
-                info=f"The file written by one of the commands above, such as {OUT_OF_TEXT} or {OUT}",
+                label="Recorded answers or text",
+                info=f"The file written by one of the commands above, such as {OUT_OF_TEXT} or {OUT}, or a text file "
+                f"with only what the suspect generated. A line “{SEPARATOR}” separates two texts",
                 purpose="answers",
-                upload=f"One .jsonl or .safetensors file with the recorded answers (at most {size_text(UPLOAD_BYTES)})",
+                upload="One .jsonl or .safetensors file with recorded answers, or one .txt file with text (at most "
+                f"{size_text(UPLOAD_BYTES)})",
                 missing="Record the answers with one of the commands above. Then enter the file’s path, or "
                 "upload the file",
                 several=False,
                 kind="file",
-                suffixes=(".safetensors", ".jsonl"),
+                suffixes=(".safetensors", ".jsonl", *SUFFIXES),
+            )
+            with gr.Accordion("Paste text instead", open=False, elem_id="paste-answers"):
+                self.pasted = gr.Textbox(
+                    label="Text that the suspect generated",
+                    info="Without prompts and your own words. Text alone needs tens of thousands of words",
+                    lines=4,
+                    max_lines=12,
+                    max_length=MOST_BYTES // 4,
+                    elem_id="pasted-text",
+                )
+                self.paste = gr.Button("Use this text", elem_id="use-pasted")
+            self.fits = gr.Checkbox(
+                True,
+                label="Fit the original to the text if no recipient is named without a fit",
+                info="This removes an unknown system prompt, fine-tuning and quantisation. It takes minutes for a "
+                "small model, and days for one with billions of weights and no GPU. It does not change the risk",
+                elem_id="fits",
             )
 
     def _settings(self) -> None:
@@ -208,6 +229,13 @@ class Investigate:
         )
         suspect.connect(original, page.results, described, needs_base)
         page.recorded.connect(original, page.results, described_answers, lambda _path: True)
+        source = page.recorded
+        page.paste.click(
+            self.take_text,
+            [page.pasted, original],
+            [source.card, source.sound, source.uploaded, *source.picker.outputs, page.results],
+            **in_turn("answers"),
+        )
         original.change(self.tell_how, original, page.how, **LAST)
         about_original = [page.original_card, *keys.shown, page.keyed, known, page.results]
         of_keys = {**in_turn("keys"), **LAST}
@@ -226,6 +254,7 @@ class Investigate:
         page, places = self.page, self.page.places
         sources = [page.way, *page.suspect.inputs, *page.recorded.inputs, page.original.field, page.known]
         settings = [page.title, page.note, page.seen, page.examiner, page.statistic, page.invariant, page.seed]
+        settings += [page.fits]
         inputs = [*sources, *page.keys.inputs, *settings]
         outputs = [page.results, page.job.job_id, page.asked, page.begun, *places.outputs]
         page.start.click(places.told(self.begin, 4, hidden=1), inputs, outputs, **PRIVATE)
@@ -251,6 +280,16 @@ class Investigate:
             return (gr.skip(),) * 12
         page = self.page
         return WEIGHTS, *page.suspect.picker.filled(done["path"]), *page.original.filled(done["model"]), *unfold()
+
+    @guarded
+    def take_text(self, text: str | None, base: str | None, request: gr.Request) -> Any:
+        """A pasted text, as if it was uploaded."""
+        self.context.require(request)
+        if not (text or "").strip():
+            raise IrwmError("no text was pasted", advice="Paste the text that the suspect generated into the field")
+        path = str(receive_text(text or "", self.context.settings.home))
+        emptied = *self.page.recorded.picker.filled(None), gr.Column(visible=False)
+        return *list(described_answers(path, base))[-1], path, *emptied
 
     @guarded
     def choose_way(self, request: gr.Request, chosen: str, *usable: bool) -> Any:
@@ -310,7 +349,7 @@ class Investigate:
         context, page = self.context, self.page
         vault = context.require(request)
         weights, answers, (reference, read), keys = values[:3], values[3:6], values[6:8], values[8:11]
-        title, note, since, who, statistic, invariant, seed = values[11:]
+        title, note, since, who, statistic, invariant, seed, fits = values[11:]
         by_answers = chosen_way == ANSWERS
         purpose, given = ("answers", page.recorded) if by_answers else ("suspect", page.suspect)
         typed, looked_at, held = answers if by_answers else weights
@@ -341,6 +380,7 @@ class Investigate:
             device=context.settings.device,
             scheduler=context.settings.scheduler,
             answers=by_answers,
+            fits=fits,
         )
         started = context.start(asked, vault)
         if not held and not server_of(path_from(source)):
@@ -464,6 +504,9 @@ def described_answers(path: str | None, base: str | None = None) -> Iterator[tup
         yield "", True
         return
     try:
+        if holds_text(path):
+            yield text_html(Path(path).name, read_texts(path)), True
+            return
         if holds_responses(path):
             source, count = read_source(path)
             yield responses_html(Path(path).name, source, count, Path(path).stat().st_size), True

@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import irwm
+from irwm.answers import Fits
 from irwm.answers.suspect import GeneratingSuspect, trace_generated, unread_mark
 from irwm.checkpoint.files import announce, listed
 from irwm.checkpoint.remote.opening import server_of
@@ -393,12 +394,16 @@ class Examiner:
         return self._of_device[device]
 
 
-def examine_generated(suspect: GeneratingSuspect, keys: Keys, device: str, work: Work) -> Examined:
+def examine_generated(
+    suspect: GeneratingSuspect, keys: Keys, device: str, work: Work, fits: Fits | None = None
+) -> Examined:
     """Trace every key with noise in generated text. A mark cannot be read there, and the only control is that of
     recipients who were never issued a copy."""
     traced = tuple(i for i, key in enumerate(keys.keys) if key.parameters.noise_coordinates)
     noisy, tried = [keys.keys[i] for i in traced], len(keys.keys)
-    found = trace_generated(suspect.generated, suspect.original, noisy, tried, device=device, progress=work.progress)
+    found = trace_generated(
+        suspect.generated, suspect.original, noisy, tried, device=device, progress=work.progress, fits=fits
+    )
     z = [-math.inf if math.isnan(trace.z) else trace.z for trace in found.traces]
     best = traced[z.index(max(z))]
     unread = unread_mark(keys.keys[best], suspect.original, tried, WAY["seed"])
@@ -428,7 +433,7 @@ def _best(findings: Mapping[int, irwm.Finding], traced: Sequence[int], tracing: 
 
 def decoy_test(tracing: Tracing) -> SelfTest:
     """The control of a tracing: no recipient who was never issued a copy may be named."""
-    names = ("keys_tried", "tensors_read", "maps", "places", "looks", "risk", "decoys")
+    names = ("keys_tried", "tensors_read", "maps", "places", "looks", "tries", "risk", "decoys")
     found: schema.Compared = plain({"forms": FORMS} | {name: getattr(tracing, name) for name in names})
     return SelfTest(**tracing_control(found))
 

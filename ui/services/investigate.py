@@ -6,8 +6,8 @@ import time
 from functools import partial
 
 import irwm
-from irwm.answers.recorded_responses import holds_responses
-from irwm.answers.suspect import GeneratingSuspect, open_generated
+from irwm.answers import Fits
+from irwm.answers.suspect import GeneratingSuspect, holds_generated, open_generated
 from irwm.evidence.devices import on_device
 from irwm.report.answer import word_of
 from irwm.report.document import from_json, to_json
@@ -36,7 +36,7 @@ def run(request: InvestigateRequest, vault: Vault, work: Work) -> Investigated:
     work.progress(0, 0, "Opening the suspect and the original")
     original = irwm.open_checkpoint(request.original)
     suspect: Suspect
-    if holds_responses(request.suspect):
+    if holds_generated(request.suspect):
         suspect = open_generated(request.suspect, original)
     else:
         suspect = irwm.open_suspect(request.suspect, original, request.answers)
@@ -55,7 +55,7 @@ def run(request: InvestigateRequest, vault: Vault, work: Work) -> Investigated:
         work.files.write(FIRST, to_json(described(found, extra={}, hashed=False)))
 
     if isinstance(suspect, GeneratingSuspect):
-        by_tokens = partial(examine_generated, suspect, keys, work=work)
+        by_tokens = partial(examine_generated, suspect, keys, work=work, fits=Fits() if request.fits else None)
         examined, device = on_device(lambda place: by_tokens(place), device, work.log)
     else:
         with work.executor(keys.places, request.scheduler) as executor:

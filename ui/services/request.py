@@ -154,10 +154,12 @@ class InvestigateRequest(ExamineRequest):
     Attributes:
         suspect: path.
         answers: whether the suspect must be a file of recorded answers.
+        fits: whether the original may be fitted to generated text in which it traces nobody as it is.
     """
 
     suspect: str
     answers: bool = False
+    fits: bool = True
 
     @property
     def about(self) -> str:

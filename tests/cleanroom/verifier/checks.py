@@ -319,7 +319,8 @@ def verbal(ratio: float) -> str:
 
 def of_tracing(t: dict[str, Any]) -> int:
     """The factor of every p of a tracing."""
-    return math.prod(int(t[name]) for name in ("keys_tried", "tensors_read", "maps", "places", "forms", "looks"))
+    names = ("keys_tried", "tensors_read", "maps", "places", "forms", "looks", "tries")
+    return math.prod(int(t[name]) for name in names)
 
 
 def check_tracing(ledger: Ledger, report: dict[str, Any], places: dict[str, Place], key: Key, word: str) -> str:
@@ -332,7 +333,7 @@ def check_tracing(ledger: Ledger, report: dict[str, Any], places: dict[str, Plac
     product = math.log10(of_tracing(t))
     ledger.fields(
         "tracing", t, rows=noise.rows, keys_tried=report["evaluation"]["keys_tried"], forms=2,
-        aligned=place.aligned.aligned,
+        aligned=place.aligned.aligned, tries=1, tries_made=1, growth=[],
     )  # fmt: skip
     tensors = [x["tensors_read"] for x in report["evidence"] if (x["form"], x["place"]) == ("mark", t["place"])]
     ledger.holds("tracing: tensors read, as for the mark there", all(n == t["tensors_read"] for n in tensors))

@@ -42,13 +42,15 @@ def table(models: Sequence[str], folder: Path) -> None:
     for name in models:
         model = irwm.open_checkpoint(MODELS[name])
         colluders = keys_for(model, [f"colluder {number}" for number in range(COLLUDERS)])
+        (folder / name).mkdir()
         copies = [irwm.insert(model, key, folder / name / key.recipient).path for key in colluders]
         mixed = irwm.attacks.collude(copies, folder / name / "mean")
-        keys = [*colluders, *(other(colluders[0], f"{i}") for i in range(OTHERS + 1 - COLLUDERS))]
+        # The last key stands for all of them when the original is checked.
+        keys = [*(other(colluders[0], f"{i}") for i in range(OTHERS + 1 - COLLUDERS)), *colluders]
         for count in ANSWERS:
             answers = answers_of(mixed, MODELS[name], count)
             traces = irwm.trace_answers(answers, model, keys)
-            theirs, others = traces[:COLLUDERS], traces[COLLUDERS:]
+            others, theirs = traces[:-COLLUDERS], traces[-COLLUDERS:]
             cells = [
                 name,
                 f"{answers.tokens:,}".replace(",", " "),

@@ -103,6 +103,7 @@ class Subject:
 
     def __init__(self, name: str, folder: Path) -> None:
         self.path, self.folder = MODELS[name], folder / name
+        self.folder.mkdir()
         self.model = irwm.open_checkpoint(self.path)
         self.key, second = keys_for(self.model, ["guilty", "second"])
         self.keys = [*(other(self.key, f"{i}") for i in range(OTHERS)), self.key]

@@ -17,7 +17,7 @@ import numpy as np
 
 from irwm.alignment import Alignment
 from irwm.answers.answers import Answers
-from irwm.answers.fits import Progress
+from irwm.answers.fits import LEAST_ANSWERS, Progress
 from irwm.answers.reading import places_of, strength, strongest_by_try, tries_of
 from irwm.answers.recorded_responses import RecordedResponses, answers_in, holds_responses, read_recorded_responses
 from irwm.answers.text_files import answers_from_texts, holds_text, read_texts
@@ -140,7 +140,7 @@ def trace_generated(
 
     It corrects for both weightings of the tokens even if the answers allow only one, for every fit even if none is
     made, and for the mark as a second form of evidence: so one key and one suspect have one p, in every form of the
-    suspect, and it costs nothing to trace without fits first.
+    suspect, and it costs nothing to trace without fits first. Fewer than `LEAST_ANSWERS` answers get no fits.
 
     Args:
         keys: with noise.
@@ -164,6 +164,7 @@ def trace_generated(
     traces: list[Trace] = []
     earlier: list[tuple[int, list[list[Evidence]]]] = []
     made = 0
+    fits = fits if len(answers.sequences) >= LEAST_ANSWERS else None
     tried = tries_of(
         answers,
         model,

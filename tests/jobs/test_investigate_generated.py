@@ -216,6 +216,12 @@ def test_a_text_file_is_a_suspect(recorded: Recorded, tmp_path: Path) -> None:
     assert {name: checks[name].ok for name in HOLD} == dict.fromkeys(HOLD, True), checks
     file.write_text("another text\n", "utf-8")
     assert recorded.verified(report, file, recorded.keys)["suspect"].ok is False
+    job = recorded.investigated(file)
+    assert job.state == "done", "one text is too few for a fit, and is traced without one"
+    report = given_out(recorded.jobs, job.id, tmp_path / "other") / job.result["json"]
+    traced = from_json(report.read_bytes())["tracing"]
+    assert traced is not None
+    assert (traced["tries"], traced["tries_made"]) == (3, 1)
 
 
 def test_keys_without_noise_and_broken_files_are_refused(recorded: Recorded, tmp_path: Path) -> None:

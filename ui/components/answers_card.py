@@ -51,8 +51,8 @@ def how_html(original: str | None) -> str:
             "NAME with the server’s address and the model’s name. As shown here, the command only reports how many "
             "requests are needed and sends none. To record the answers, replace <code>--plan</code> with "
             "<code>--send</code>. The server receives short prompts, never keys or weights.</p><p>Text without any "
-            "log-probability, such as a chat that was copied, shows the same only in far larger amounts, often more "
-            "than a hundred thousand words. Save it as a .txt file, or paste it below.</p></section>"
+            "log-probability, such as a chat that was copied, shows the same only in far larger amounts, tens or "
+            "hundreds of thousands of words. Save it as a .txt file, or paste it below.</p></section>"
         ).format(wording.BY_ANSWERS, _copied(command(original, text=True)), _copied(command(original)))
     )
 

@@ -155,7 +155,7 @@ class Layout:
             with gr.Accordion("Paste text instead", open=False, elem_id="paste-answers"):
                 self.pasted = gr.Textbox(
                     label="Text that the suspect generated",
-                    info="Without prompts and your own words. Text alone needs tens of thousands of words",
+                    info="Without prompts and your own words. Text alone needs tens or hundreds of thousands of words",
                     lines=4,
                     max_lines=12,
                     max_length=MOST_BYTES // 4,

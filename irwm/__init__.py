@@ -38,6 +38,8 @@ if TYPE_CHECKING:
     from irwm.alignment import Alignment as Alignment
     from irwm.alignment import align as align
     from irwm.answers.answers import Answers as Answers
+    from irwm.answers.prompts import ChosenPrompts as ChosenPrompts
+    from irwm.answers.prompts import choose_prompts as choose_prompts
     from irwm.answers.recorded_responses import read_responses as read_responses
     from irwm.answers.responses import answers_from_responses as answers_from_responses
     from irwm.answers.tracing import detect_answers as detect_answers

@@ -149,6 +149,14 @@ class DeviceMemoryError(IrwmError):
     """A GPU has too little memory for a tensor; the checkpoint may be intact, and the CPU may be able to read it."""
 
 
+def lacks_memory(error: Exception) -> bool:
+    """Whether Python or torch had too little of the computer's memory."""
+    said = str(error)
+    return isinstance(error, MemoryError) or (
+        isinstance(error, RuntimeError) and ("allocate" in said or "out of memory" in said)
+    )
+
+
 class CheckpointError(IrwmError):
     """A checkpoint cannot be used; the subclasses say why."""
 

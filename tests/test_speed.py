@@ -21,7 +21,7 @@ ROOT = Path(__file__).parents[1]
 @pytest.mark.slow
 def test_a_quick_run_measures_and_writes_a_page(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "benchmarks.speed", "--quick", "--write"]
-    command += ["--only", "insertion", "copies", "detection", "keys", "functions", "peers", "growth"]
+    command += ["--only", "insertion", "copies", "detection", "keys", "text", "functions", "peers", "growth"]
     command += ["--folder", str(tmp_path / "models"), "--out", str(tmp_path / "out")]
     said = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
     assert "bytes read of the suspect" in said
@@ -35,7 +35,7 @@ def test_a_quick_run_measures_and_writes_a_page(tmp_path: Path) -> None:
     text = (tmp_path / "out" / "README.md").read_text(encoding="utf-8")
     assert all(
         f"## {CLAIMS[name].TITLE}" in text
-        for name in ("insertion", "detection", "keys", "functions", "peers", "growth")
+        for name in ("insertion", "detection", "keys", "text", "functions", "peers", "growth")
     )
     assert "--quick" in text, "a quick run must not look like a full one"
     assert (tmp_path / "out" / "growth.svg").stat().st_size > 1000

@@ -34,12 +34,14 @@ from benchmarks.speed import (
     keys,
     page,
     peers,
+    text,
 )
 from benchmarks.speed.claim import Bench, Figure
 
 ROOT = Path(__file__).resolve().parents[2]
 CLAIMS: dict[str, ModuleType] = {
-    module.NAME: module for module in (insertion, copies, detection, keys, functions, gpu, interface, peers, growth)
+    module.NAME: module
+    for module in (insertion, copies, detection, keys, text, functions, gpu, interface, peers, growth)
 }
 OUT = ROOT / "docs" / "speed"
 _QUICK = geometry.Geometry(rows=3000, columns=512, inner=1024, heads=4, key_heads=2, layers=1)

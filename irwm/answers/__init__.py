@@ -13,12 +13,15 @@ copy is a sum of secret signs, and it shows in the gradient of the likelihood of
     reading     from answers to the evidence of each key
     result      the result of a detection
     tracing     names and verdicts
+    random_prompts  prompts drawn from a seed
+    prompts     the prompts whose answers say most
     suspect     a file of responses as a suspect of a report
 
 This is the one package besides the attacks that runs a model, and it runs only the original.
 """
 
 from irwm.answers.answers import Answers
+from irwm.answers.prompts import ChosenPrompts, choose_prompts
 from irwm.answers.recorded_responses import read_responses
 from irwm.answers.responses import answers_from_responses
 from irwm.answers.result import AnswersFinding
@@ -28,8 +31,10 @@ from irwm.inference.fitting import Fits
 __all__ = [
     "Answers",
     "AnswersFinding",
+    "ChosenPrompts",
     "Fits",
     "answers_from_responses",
+    "choose_prompts",
     "detect_answers",
     "read_responses",
     "trace_answers",

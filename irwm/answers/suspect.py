@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -24,7 +24,7 @@ from irwm.answers.text_files import answers_from_texts, holds_text, read_texts
 from irwm.answers.tracing import trace_of
 from irwm.checkpoint import Checkpoint
 from irwm.checkpoint.served_source import GENERATED_TOKENS, TEXT_ALONE, Heard, Recording, utc_of
-from irwm.errors import AnswersError, path_from
+from irwm.errors import AnswersError, UnsupportedCheckpointError, path_from
 from irwm.evidence.detection import reading_of
 from irwm.evidence.examination import MAPS
 from irwm.evidence.finding import FORMS, Evidence, Finding
@@ -35,7 +35,7 @@ from irwm.inference.fitting import Fits
 from irwm.keys.key import Key
 from irwm.scheme.parameters import EMBEDDING
 from irwm.tracing.recipients import DECOYS, RISK, recognised
-from irwm.tracing.result import Trace, Tracing
+from irwm.tracing.result import ALL_MADE, NAMED, NO_MEMORY, NOT_REQUESTED, TOO_FEW, UNSUPPORTED, Trace, Tracing
 
 # The original as it is, and each fit.
 TRIES = 1 + len(Fits().kinds)
@@ -140,7 +140,8 @@ def trace_generated(
 
     It corrects for both weightings of the tokens even if the answers allow only one, for every fit even if none is
     made, and for the mark as a second form of evidence: so one key and one suspect have one p, in every form of the
-    suspect, and it costs nothing to trace without fits first. Fewer than `LEAST_ANSWERS` answers get no fits.
+    suspect, and it costs nothing to trace without fits first. Fewer than `LEAST_ANSWERS` answers get no fits, and a fit
+    that transformers cannot run, or that needs more memory than there is, ends the tries.
 
     Args:
         keys: with noise.
@@ -160,25 +161,19 @@ def trace_generated(
         )  # fmt: skip
     places = len(places_of(keys, model))
     corrections = math.log10(keys_tried * len(MAPS) * FORMS * places * TRIES)
-    strongest: list[Evidence] = []
-    traces: list[Trace] = []
     earlier: list[tuple[int, list[list[Evidence]]]] = []
-    made = 0
     fits = fits if len(answers.sequences) >= LEAST_ANSWERS else None
-    tried = tries_of(
-        answers,
-        model,
-        keys,
-        device,
-        progress,
-        fits,
-        decoys,
-        lambda tokens, readings: earlier.append((tokens, readings)),
-    )
-    for made, strongest in enumerate(strongest_by_try(tried), 1):
-        traces = [trace_of(key, each, corrections, risk) for key, each in zip(keys, strongest, strict=False)]
-        if made == tries_made or (tries_made is None and any(trace.named for trace in traces)):
-            break
+    noted = lambda tokens, readings: earlier.append((tokens, readings))  # noqa: E731
+    tried = tries_of(answers, model, keys, device, progress, fits, decoys, noted)
+
+    def traces_of(strongest: Sequence[Evidence]) -> list[Trace]:
+        return [trace_of(key, each, corrections, risk) for key, each in zip(keys, strongest, strict=False)]
+
+    by_try, ended = _until_named(strongest_by_try(tried), traces_of, tries_made)
+    if ended == ALL_MADE and fits is None:
+        ended = NOT_REQUESTED if len(answers.sequences) >= LEAST_ANSWERS else TOO_FEW
+    strongest = by_try[-1]
+    traces = traces_of(strongest)
     likeliest = max(range(len(keys)), key=lambda i: strength(strongest[i]))
     best, named = strongest[likeliest], sum(trace.named for trace in traces)
     rows = max(trace.rows for trace in traces)
@@ -198,9 +193,31 @@ def trace_generated(
         places=places,
         place=best.place,
         tries=TRIES,
-        tries_made=made,
+        tries_made=len(by_try),
+        tries_ended=ended,
         growth=_growth(earlier, likeliest, best, answers.tokens),
     )
+
+
+def _until_named(
+    tried: Iterator[list[Evidence]], traces_of: Callable[[Sequence[Evidence]], list[Trace]], tries_made: int | None
+) -> tuple[list[list[Evidence]], str]:
+    """The evidence after each try that was made, and one of `TRIES_ENDED`; arguments as `trace_generated`.
+
+    A fit that fails ends the tries. The correction is for all fits, so those that were made are valid without it.
+    """
+    by_try: list[list[Evidence]] = []
+    try:
+        for strongest in tried:
+            by_try.append(strongest)
+            named = any(trace.named for trace in traces_of(strongest))
+            if len(by_try) == tries_made or (tries_made is None and named):
+                return by_try, NAMED if named else ALL_MADE
+    except (UnsupportedCheckpointError, MemoryError) as error:
+        if not by_try or tries_made is not None:
+            raise
+        return by_try, NO_MEMORY if isinstance(error, MemoryError) else UNSUPPORTED
+    return by_try, ALL_MADE
 
 
 def _growth(

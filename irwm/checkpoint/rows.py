@@ -14,12 +14,12 @@ from numpy.typing import NDArray
 from irwm.checkpoint.dtypes import BLOCK_FORMATS, TORCH, dequantised
 from irwm.checkpoint.files import announce, open_seen, read_into
 from irwm.checkpoint.tensors import ROWS, PackedTensor, Tensor, TensorEntry
-from irwm.errors import CheckpointError, DeviceMemoryError, RowIndexError, UnsupportedCheckpointError
+from irwm.errors import CheckpointError, DeviceMemoryError, RowIndexError, UnsupportedCheckpointError, lacks_memory
 
 # Bytes that are cached per tensor: all that a detection reads from an embedding of 4 096 columns. When there are more,
 # all are dropped, since code that reads more reads everything once. A tensor of at most `MOST_WHOLE` is kept whole, as
 # layer 0's q, which is read for its digest and for its products.
-MOST_KEPT, MOST_WHOLE = 40 << 20, 80 << 20
+MOST_KEPT, MOST_WHOLE = 56 << 20, 80 << 20
 # Selects rows: None for all, a slice, or row numbers in any order with repeats.
 Rows = Sequence[int] | NDArray[np.integer[Any]] | torch.Tensor | slice | None
 
@@ -105,7 +105,7 @@ def enough_memory(entry: Tensor) -> Iterator[None]:
             advice="Use the CPU, which is slower",
         ) from error
     except (MemoryError, RuntimeError) as error:
-        if not isinstance(error, MemoryError) and "allocate" not in str(error) and "out of memory" not in str(error):
+        if not lacks_memory(error):
             raise
         raise CheckpointError(
             "There is not enough memory to read the tensor",

@@ -12,8 +12,8 @@ A recovered row then has 1 - k² of its variance, and a marked row meets the equ
 V = k² / (1 - k²) in place of 1. White noise of K row deviations gives V = K² / (1 + K²) (`irwm.explore.survival`), so
 it counts as K² = k² / (1 - 2k²), and at k² = 1/2 or more the mark is not detectable.
 
-w and r are not known for a large model before it is run. They are taken from four small models
-(`python -m benchmarks.answers --parts directions`), which differ, so a prediction is a range. The logits of a wider
+w and r are not known for a large model before it is run. They are taken from four small models (`python -m
+benchmarks.answers --only vectors --parts directions`), which differ, so a prediction is a range. The logits of a wider
 model have the same total variance, so each of its directions contributes less.
 """
 

@@ -8,7 +8,8 @@ Only this package opens models with transformers; a verdict never runs a suspect
     model_pair  another model run on the same text, also with other token ids
     measure     another model compared with the reference: perplexity, divergence, agreement
     same_function  whether two models compute the same function
-    likelihood  how likely a model finds given tokens, and gradients of that
+    likelihood  how likely a model finds given tokens, gradients of that, and their Fisher information
+    continuations  tokens sampled from a model after prompts
     certificate the cost of a mark, for the release receipt
     harness     lm-evaluation-harness on a model folder, if it is installed
 """

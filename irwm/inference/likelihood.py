@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 MOST_CONTEXT = 2048
 # Logits computed at once: 128 MB of float32, of which some four copies are needed.
 _LOGITS_AT_ONCE = 1 << 25
+# Noise with which `information` is measured, in deviations of a row: small enough that log-probabilities are linear in
+# it, large enough for float32.
+_SHARE = 0.05
 
 Step = Callable[[], None]
 
@@ -222,3 +225,63 @@ def matrix_of(model: PreTrainedModel, *, head: bool, shape: tuple[int, int]) -> 
             advice="Open the original that the keys were made for, as transformers saved it",
         )
     return weight
+
+
+@torch.no_grad()
+def information(
+    model: PreTrainedModel,
+    matrices: Sequence[torch.nn.Parameter],
+    sequences: Sequence[NDArray[np.int64]],
+    parts: Sequence[Sequence[Window]],
+    draws: int,
+    seed: int,
+    step: Step,
+) -> list[NDArray[np.float64]]:
+    """Fisher information about `matrices` W at every token of each sequence, (n,); NaN where no window predicts it.
+
+    It is the trace over all rows i of sigma_i^2 F_i, with sigma_i the row's own deviation and F the Fisher information
+    of the next token given those before it. It is estimated without gradients: white noise D with sigma_i in row i
+    times `_SHARE` is added to W, and the variance of the change of log p(v), over v as the model draws it, has that
+    mean in units of `_SHARE`^2 (up to terms of order `_SHARE`^2).
+
+    Args:
+        matrices: W, parameters of the model. They have their old values afterwards.
+        sequences, parts, step: as `log_probabilities`.
+        draws: how many D the variance is averaged over; each is a copy of W in memory.
+        seed: of D.
+
+    Raises:
+        UnsupportedCheckpointError: as `log_probabilities`.
+    """
+    found = [np.full(len(sequence), np.nan) for sequence in sequences]
+    generator = torch.Generator().manual_seed(seed)
+    own = [matrix.data for matrix in matrices]
+    moved = [[_moved(matrix, generator) for matrix in own] for _ in range(draws)]
+    try:
+        for batch in parts:
+            before = predict(model, sequences, batch).logits.log_softmax(-1)
+            shares, total = before.exp(), torch.zeros(len(before), dtype=torch.float64, device=before.device)
+            for others in moved:
+                _set(matrices, others)
+                change = predict(model, sequences, batch).logits.log_softmax(-1) - before
+                mean = (shares * change).sum(-1, keepdim=True)
+                total += (shares * (change - mean).square()).sum(-1).double()
+                _set(matrices, own)
+            values = (total / (draws * _SHARE**2)).cpu().numpy()
+            for part, each in zip(batch, np.split(values, np.cumsum(_sizes(batch))[:-1]), strict=True):
+                found[part.sequence][part.first : part.stop] = each
+            step()
+    finally:
+        _set(matrices, own)
+    return found
+
+
+def _moved(matrix: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+    """A matrix (s, d) with white noise of `_SHARE` times each row's deviation."""
+    noise = torch.randn(matrix.shape, generator=generator).to(matrix)
+    return matrix + _SHARE * matrix.square().mean(dim=1, keepdim=True).sqrt() * noise
+
+
+def _set(matrices: Sequence[torch.nn.Parameter], values: Sequence[torch.Tensor]) -> None:
+    for matrix, value in zip(matrices, values, strict=True):
+        matrix.data = value

@@ -102,9 +102,10 @@ def document_figures(document: schema.Report, *, dark: bool = False) -> dict[str
     reading = reading_summary(document["reading"])
     drawn = {}
     if document["tracing"] is not None:
-        drawn["figure-recipients"] = ranking(document["tracing"], dark=dark, accuses=tracing_words.accuses(document))
+        accuses = tracing_words.accuses(document)
+        drawn["figure-recipients"] = ranking(document["tracing"], dark=dark, accuses=accuses)
         if document["tracing"]["growth"]:
-            drawn["figure-growth"] = growth(document["tracing"], dark=dark)
+            drawn["figure-growth"] = growth(document["tracing"], dark=dark, accuses=accuses)
     if is_generated(document["items"]["suspect"]["answers"]):
         return drawn
     of_key = {

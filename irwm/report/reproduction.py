@@ -181,6 +181,7 @@ def _generated_again(
                 tries_made=recorded["tries_made"],
             )
             section = tracing.section(tracing.Traced(found, chosen, {}))
+            section = {**section, "tries_ended": recorded["tries_ended"]}
             if not complete:
                 again = {row["commitment"]: row for row in section["ranked"]}
                 rows = [{**again.get(row["commitment"], row), "place": row["place"]} for row in recorded["ranked"]]

@@ -32,6 +32,8 @@ TracedBy = Literal[
     "log-probabilities, soft prompt",
     "log-probabilities, weights",
 ]
+# Why no further fit was made.
+TriesEnded = Literal["named", "all made", "not requested", "too few answers", "not supported", "too little memory"]
 Statistic = Literal["joint", "sum", "difference"]
 Invariant = Literal["original", "suspect"]
 Origin = Literal["derived", "not derived", "cannot tell"]
@@ -359,6 +361,7 @@ class Traced(Compared):
     recipients: int
     by: TracedBy
     tries_made: int
+    tries_ended: TriesEnded
     place: Place
     aligned: bool
     rows: int
@@ -568,7 +571,7 @@ class Examination(OfOneKey):
 
 class ReportSchema(TypedDict):
     name: Literal["irwm-report"]
-    version: Literal[18]
+    version: Literal[19]
 
 
 class Report(Framed, Examination):

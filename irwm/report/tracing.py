@@ -65,6 +65,7 @@ def section(traced: Traced) -> schema.Tracing:
             "looks": tracing.looks,
             "tries": tracing.tries,
             "tries_made": tracing.tries_made,
+            "tries_ended": tracing.tries_ended,
             "aligned": tracing.alignment.aligned,
             "rows": tracing.rows,
             "first_pass_rows": tracing.first_pass_rows,

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from itertools import pairwise
 
 from irwm.answers import Fits
-from irwm.answers.fits import POINTS
+from irwm.answers.fits import LEAST_ANSWERS, POINTS
 from irwm.answers.suspect import TRIES
 from irwm.evidence.examination import MAPS
 from irwm.evidence.finding import FORMS, FOUND, MARK, NOT_FOUND
@@ -19,6 +19,7 @@ from irwm.report.wording import is_generated
 from irwm.scheme.parameters import PLACES
 from irwm.scheme.probabilities import rademacher_tail_log10
 from irwm.tracing.recipients import DECOYS, NOBODY, recognised
+from irwm.tracing.result import ALL_MADE, NAMED, NO_MEMORY, NOT_REQUESTED, TOO_FEW, UNSUPPORTED
 
 
 def claims(document: schema.Report, found: schema.Tracing) -> Iterator[Claim]:
@@ -42,7 +43,8 @@ def claims(document: schema.Report, found: schema.Tracing) -> Iterator[Claim]:
     yield from must(0.0 < found["risk"] < 1.0, "tracing.risk", found["risk"], "between 0 and 1")
     yield "tracing.recipients", found["recipients"], len(found["ranked"]) + found["others"]["count"]
     yield "tracing.maps", found["maps"], len(MAPS)
-    yield from _tries(found)
+    heard = document["items"]["suspect"]["answers"]
+    yield from _tries(found, heard["used"] if heard is not None else 0)
     factor = math.log10(tracing.comparisons(found))
     for i, row in enumerate(found["ranked"]):
         yield from _row(f"tracing.ranked[{i}]", row, i, found, factor)
@@ -51,7 +53,6 @@ def claims(document: schema.Report, found: schema.Tracing) -> Iterator[Claim]:
     yield from _rows(found, document["items"]["original"]["vocab_size"])
     yield from _others(found)
     yield from _marks(document, found)
-    heard = document["items"]["suspect"]["answers"]
     of_text = is_generated(heard)
     yield from _growth(found, heard["tokens"] if heard is not None else 0)
     known_by = "a map of rows or, for generated text, a weighting of tokens"
@@ -72,11 +73,25 @@ def claims(document: schema.Report, found: schema.Tracing) -> Iterator[Claim]:
     yield from must(fits, "tracing.reason", found["reason"], reasons[0])
 
 
-def _tries(found: schema.Tracing) -> Iterator[Claim]:
-    """Only text is read under fits, and fits end with the first that names someone."""
+def _tries(found: schema.Tracing, answers: int) -> Iterator[Claim]:
+    """Only text is read under fits, and fits end with the first that names someone.
+
+    Args:
+        answers: how many answers were used; a fit needs `LEAST_ANSWERS`.
+    """
     yield "tracing.tries", found["tries"], TRIES if is_of_text(found) else 1
     yield from within("tracing.tries_made", found["tries_made"], 1, found["tries"])
     fits = ("", *Fits().kinds)[: found["tries_made"]]
+    ended, made = found["tries_ended"], found["tries_made"]
+    if found["named"] and is_of_text(found):
+        yield "tracing.tries_ended", ended, NAMED
+    elif made == found["tries"]:
+        yield "tracing.tries_ended", ended, ALL_MADE
+    elif answers < LEAST_ANSWERS:
+        yield "tracing.tries_ended", ended, TOO_FEW
+    else:
+        known = (UNSUPPORTED, NO_MEMORY) if made > 1 else (NOT_REQUESTED, UNSUPPORTED, NO_MEMORY)
+        yield from one_of("tracing.tries_ended", ended, known)
     by = found["by"].partition(", ")[2] if is_of_text(found) else ""
     yield from must(by in fits, "tracing.by", found["by"], f"a fit that was made, the first {found['tries_made']}")
 

@@ -9,6 +9,7 @@ from irwm import Finding
 from irwm.answers.weights import LOG_PROBABILITIES, TEXT
 from irwm.report import numbers, schema
 from irwm.report.numbers import counted, number, one_in
+from irwm.tracing.result import NO_MEMORY, NOT_REQUESTED, TOO_FEW, UNSUPPORTED
 
 # Most names in a sentence; the table has them all.
 MOST_NAMES = 6
@@ -205,15 +206,25 @@ def corrections(found: schema.Tracing) -> str:
     return f"{factor} (Bonferroni)"
 
 
+_ENDED = {
+    NOT_REQUESTED: "Fits of the original to the answers were not requested",
+    TOO_FEW: "The answers are too few for a fit of the original",
+    UNSUPPORTED: "The next fit is not in the result, because transformers cannot run the original with it",
+    NO_MEMORY: "The next fit is not in the result, because the computer had too little memory for it",
+}
+
+
 def fits_made(found: schema.Tracing) -> str:
     """How the original was run on generated text."""
     ways = ("as it is", "with a soft prompt fitted to the answers", "with its other weights fitted to the answers")
     said = numbers.listed(ways[: found["tries_made"]])
-    if found["tries_made"] == 1:
-        return said
-    return (
-        f"{said}. No key was used for a fit: the original was fitted to each half of the answers and run on the other"
-    )
+    if found["tries_made"] > 1:
+        said = (
+            f"{said}. No key was used for a fit: the original was fitted to each half of the answers and run on the "
+            "other"
+        )
+    why = _ENDED.get(found["tries_ended"], "")
+    return f"{said}. {why}" if why else said
 
 
 def rows_compared(found: schema.Tracing) -> str:

@@ -11,6 +11,11 @@ from irwm.alignment import Alignment
 from irwm.evidence.finding import FORMS
 from irwm.scheme.parameters import EMBEDDING
 
+# Why no further fit of the original was made.
+TRIES_ENDED = NAMED, ALL_MADE, NOT_REQUESTED, TOO_FEW, UNSUPPORTED, NO_MEMORY = (
+    "named", "all made", "not requested", "too few answers", "not supported", "too little memory",
+)  # fmt: skip
+
 
 @dataclass(frozen=True, slots=True)
 class Trace:
@@ -59,7 +64,8 @@ class Tracing:
         reason: the outcome in one sentence.
         tries: under how many fits of the original (none is one of them) generated text is read, needed or not; part of
             the correction. It is 1 for weights.
-        tries_made: how many of them were needed. z is the largest over these.
+        tries_made: how many of them were made. z is the largest over these.
+        tries_ended: one of `TRIES_ENDED`.
         growth: of generated text, numbers of tokens and the z of the likeliest recipient from the first ones; the last
             is that of all. Empty for weights.
     """
@@ -80,6 +86,7 @@ class Tracing:
     place: str = EMBEDDING
     tries: int = 1
     tries_made: int = 1
+    tries_ended: str = ALL_MADE
     growth: tuple[tuple[int, float], ...] = ()
 
     @property

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 import numpy as np
 import pytest
@@ -16,7 +16,7 @@ from irwm.answers import Fits
 from irwm.answers.fits import FITTING
 from irwm.answers.reading import tries_of
 from irwm.answers.weights import LOG_PROBABILITIES
-from irwm.errors import AnswersError, ParameterError
+from irwm.errors import AnswersError, ParameterError, UnsupportedCheckpointError
 from irwm.inference import fitting
 from irwm.inference.fitting import SOFT_PROMPT, WEIGHTS, Observed, fitted
 from irwm.inference.likelihood import batches, gradients, log_probabilities, windows
@@ -187,3 +187,26 @@ def test_unusable_settings_are_refused(path: Path) -> None:
     with pytest.raises(AnswersError) as found:
         irwm.trace_answers(invented(0, 3), model, keys, fits=SHORT)
     assert found.value.expected == "at least 4 sequences"
+
+
+@pytest.mark.parametrize(
+    ("raised", "expected"),
+    [
+        (torch.OutOfMemoryError("CUDA out of memory"), torch.OutOfMemoryError),
+        (RuntimeError("DefaultCPUAllocator: can't allocate memory"), MemoryError),
+        (RuntimeError("the sizes of tensors must match"), UnsupportedCheckpointError),
+    ],
+)
+def test_too_little_memory_is_not_an_error_of_the_model(
+    path: Path, monkeypatch: pytest.MonkeyPatch, raised: Exception, expected: type[Exception]
+) -> None:
+    """The caller may use the processor instead of a GPU, or end the tries."""
+
+    def runs_out(*_: object, **__: object) -> NoReturn:
+        raise raised
+
+    model = open_weights(path).model
+    monkeypatch.setattr(model, "forward", runs_out)
+    parts = batches(windows([8], [1], 8), VOCABULARY)
+    with pytest.raises(expected):
+        log_probabilities(model, [np.arange(8)], parts, lambda: None)

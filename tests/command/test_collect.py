@@ -114,7 +114,13 @@ def test_api_token_is_not_in_files_or_messages(
     [
         *(["--endpoint", "http://me:secret@h/"], ["--api", "x"], ["--send", "--plan"], ["--rate", "0"]),
         *(["--original", "nowhere"], ["--out", "nowhere/a"], ["--tokens", "nowhere"], ["--answers", "3"]),
-        *(["--temperature", "0.5"], ["--max-tokens", "9"], ["--api", "chat"], ["--generate", "--top", "5"]),
+        *(
+            ["--temperature", "0.5"],
+            ["--max-tokens", "9"],
+            ["--prompts", "chosen"],
+            ["--api", "chat"],
+            ["--generate", "--top", "5"],
+        ),
         *(["--generate", "--inside"], ["--generate", "--tokens", "chosen"], ["--generate", "--answers", "0"]),
     ],
 )
@@ -198,8 +204,12 @@ def test_generated_text_is_planned_then_recorded(
     with answering(small) as server:
         arguments = words(server.url, small, out, "--generate", "--answers", "5", "--max-tokens", "6")
         plan = here(capfd, *arguments, "--plan")
+        choosing = here(capfd, *arguments, "--plan", "--prompts", "chosen")
         assert not server.asked
         done = here(capfd, *arguments, "--send", "--temperature", "0.8")
+    assert [each.answer["result"]["prompts"] for each in (plan, choosing)] == ["random", "chosen"]
+    assert "to choose the prompts" in choosing.said
+    assert "to choose" not in plan.said
     assert (plan.status, plan.answer["result"]["tokens_at_most"]) == (0, 30)
     with_values, text = plan.answer["result"]["tokens_needed"].values()
     assert max(with_values) < min(text), "text alone takes more"

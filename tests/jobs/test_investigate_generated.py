@@ -11,7 +11,7 @@ import sys
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 
@@ -20,10 +20,12 @@ import irwm.report.reproduction
 import ui.services.investigate
 from irwm.answers import Fits
 from irwm.answers.suspect import open_generated
+from irwm.errors import UnsupportedCheckpointError
 from irwm.inference.loading import open_tokenizer
 from irwm.report import from_json, reproduce
 from irwm.report.checks import Check
 from irwm.report.consistency import contradictions
+from irwm.report.schema import Report
 from irwm.report.verify import verify_report
 from storage import Jobs, Vault
 from storage.job_table import Job
@@ -137,6 +139,7 @@ def test_other_answers_or_changed_numbers_fail_verification(
         lambda d: d["items"]["suspect"]["answers"].update(form="text"),
         lambda d: d["tracing"].update(tries=1),
         lambda d: d["tracing"].update(tries_made=4),
+        lambda d: d["tracing"].update(tries_ended="not requested"),
         lambda d: d["tracing"]["growth"][-1].update(z=40.0),
         lambda d: d["tracing"]["growth"][0].update(tokens=400),
         lambda d: d["tracing"].update(by="log-probabilities, weights"),
@@ -180,7 +183,7 @@ def test_too_few_tokens_clear_nobody(recorded: Recorded, tmp_path: Path, short_f
     assert answers["recording"] is not None
     assert answers["recording"]["scale"] == "text"
     assert document["tracing"] is not None
-    assert (document["tracing"]["tries"], document["tracing"]["tries_made"]) == (3, 3)
+    assert _tries_of(document) == (3, 3, "all made")
     checks = recorded.verified(report, file, recorded.keys)
     assert {name: checks[name].ok for name in HOLD} == dict.fromkeys(HOLD, True), checks
     own = [key for key in recorded.keys if key.commitment == document["key"]["commitment"]]
@@ -193,6 +196,37 @@ def short_fits(monkeypatch: pytest.MonkeyPatch) -> None:
     """Fits of a few steps, by the job and by the verifier."""
     for module in (ui.services.investigate, irwm.report.reproduction):
         monkeypatch.setattr(module, "Fits", partial(Fits, steps=2))
+
+
+def _tries_of(document: Report) -> tuple[int, int, str]:
+    traced = document["tracing"]
+    assert traced is not None
+    return traced["tries"], traced["tries_made"], traced["tries_ended"]
+
+
+@pytest.mark.parametrize(
+    ("error", "ended", "said"),
+    [
+        (UnsupportedCheckpointError("no inputs_embeds"), "not supported", "transformers cannot run the original"),
+        (MemoryError("allocate"), "too little memory", "had too little memory"),
+    ],
+)
+def test_result_before_a_failed_fit_is_reported(
+    recorded: Recorded, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception, ended: str, said: str
+) -> None:
+    def fails(*_: object) -> NoReturn:
+        raise error
+
+    monkeypatch.setattr("irwm.answers.reading.fitted", fails)
+    file = write_generated(text_of(recorded.answers), recorded.original, tmp_path / "text.jsonl")
+    job = recorded.investigated(file)
+    assert job.state == "done", job.error
+    report = given_out(recorded.jobs, job.id, tmp_path / "report") / job.result["json"]
+    document = from_json(report.read_bytes())
+    assert _tries_of(document) == (3, 1, ended)
+    assert said in report.with_suffix(".html").read_text("utf-8")
+    checks = recorded.verified(report, file, recorded.keys)
+    assert {name: checks[name].ok for name in HOLD} == dict.fromkeys(HOLD, True), checks
 
 
 @pytest.mark.slow
@@ -211,7 +245,7 @@ def test_a_text_file_is_a_suspect(recorded: Recorded, tmp_path: Path) -> None:
     assert traced is not None
     assert (item["name"], item["answers"]["form"], item["answers"]["recording"]) == ("said.txt", "text", None)
     assert (item["answers"]["used"], traced["by"]) == (16, "text")
-    assert (traced["tries"], traced["tries_made"]) == (3, 1), "corrected for fits, so that they can follow"
+    assert _tries_of(document) == (3, 1, "not requested"), "corrected for fits, so that they can follow"
     checks = recorded.verified(report, file, recorded.keys)
     assert {name: checks[name].ok for name in HOLD} == dict.fromkeys(HOLD, True), checks
     file.write_text("another text\n", "utf-8")
@@ -219,9 +253,7 @@ def test_a_text_file_is_a_suspect(recorded: Recorded, tmp_path: Path) -> None:
     job = recorded.investigated(file)
     assert job.state == "done", "one text is too few for a fit, and is traced without one"
     report = given_out(recorded.jobs, job.id, tmp_path / "other") / job.result["json"]
-    traced = from_json(report.read_bytes())["tracing"]
-    assert traced is not None
-    assert (traced["tries"], traced["tries_made"]) == (3, 1)
+    assert _tries_of(from_json(report.read_bytes())) == (3, 1, "too few answers")
 
 
 def test_keys_without_noise_and_broken_files_are_refused(recorded: Recorded, tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ import pytest
 import torch
 
 import irwm
+from irwm.answers.random_prompts import Prompts
 from irwm.answers.recorded_responses import read_recorded_responses
 from irwm.errors import AnswersError, IrwmError, OutputExistsError, UnsupportedCheckpointError
 from irwm.inference.loading import open_model
@@ -178,6 +179,34 @@ def test_another_kind_of_recording_is_not_continued(small: Path, tmp_path: Path)
     for settings in (planned(small, "http://127.0.0.1:1", temperature=0.5).settings, {"vocabulary": 4096}):
         with pytest.raises(RecordingError):
             Journal(tmp_path / "a", settings)
+
+
+@pytest.mark.parametrize("api", ["openai", pytest.param("chat", marks=pytest.mark.slow)])
+def test_chosen_prompts_are_kept_when_a_recording_resumes(
+    chatting: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, api: str
+) -> None:
+    """The first run stops after three answers. The second one does not choose again, and sends no prompt twice."""
+    given, out = {"choose": True, "api": api, "answers": 4}, tmp_path / "a"
+    with answering(chatting, faults=dict.fromkeys(range(4, 30), "500")) as server:
+        with pytest.raises(ServerError):
+            recorded(chatting, server.url, out, **given)
+        server.serving = type(server.serving)()
+        with Journal(out, planned(chatting, server.url, **given).settings) as journal:
+            texts = journal.texts
+        with pytest.raises(RecordingError, match="content"):
+            Journal(out, planned(chatting, server.url, **given | {"choose": False}).settings)
+        monkeypatch.setattr("ui.recording.chosen_prompts.choose_prompts", None)
+        assert recorded(chatting, server.url, out, **given).answers == 4
+    drawn = Prompts(0, default_text())
+    pool = [drawn.prompt(number) for number in range(32)]
+    assert texts is not None
+    assert len(texts) == 4
+    assert set(texts) <= set(pool)
+    sent = list(dict.fromkeys(each.prompt for each in server.asked))
+    assert [text for text in (*texts, drawn.prompt(32)) if any(text in each for each in sent)] == [
+        *texts, drawn.prompt(32),
+    ]  # fmt: skip
+    assert len(sent) == 5, "that of the failed request is not sent again, and another one follows the chosen ones"
 
 
 @pytest.mark.parametrize(

@@ -66,7 +66,7 @@ def test_forged_additional_section_is_named(found, name):
     row |= {"z": 40.0, "log10_risk": -298.0}
     traced = {"ranked": [row], "recipients": 1, "tensors_read": 1, "maps": 2, "by": "aligned", "looks": 1, "risk": 1e-6}
     traced |= {"keys_tried": 1, "forms": 2, "rows": 1, "aligned": True, "decoys": [], "places": 1, "place": "embedding"}
-    traced |= {"tries": 1, "tries_made": 1, "growth": []}
+    traced |= {"tries": 1, "tries_made": 1, "tries_ended": "all made", "growth": []}
     document[name] = [forged] if name == "supporting" else traced | tracing.summary(traced)
     differences = reproduce(document, found.suspect, found.model, found.key)
     assert differences

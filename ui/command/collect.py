@@ -77,7 +77,7 @@ def collect(given: Namespace, open_vault: Callable[[], Vault]) -> output.Answer:
 
 def _vectors(given: Namespace, original: irwm.Checkpoint, open_vault: Callable[[], Vault]) -> Plan:
     """The plan for complete log-probabilities."""
-    _refuse(given, "max_tokens", "temperature", only="with")
+    _refuse(given, "max_tokens", "temperature", "prompts", only="with")
     return plan(
         original, endpoint=given.endpoint, model=given.model, api=given.api, answers=given.answers,
         tokens=_tokens(given, original, open_vault), text=default_text(), seed=given.seed, top=given.top,
@@ -91,7 +91,7 @@ def _generation(given: Namespace, original: irwm.Checkpoint) -> Generation:
     return generation(
         original, endpoint=given.endpoint, model=given.model, api=given.api, answers=given.answers,
         max_tokens=given.max_tokens, temperature=given.temperature, text=default_text(), seed=given.seed,
-        pace=Pace(rate=given.rate, timeout=given.timeout),
+        choose=given.prompts == CHOSEN, pace=Pace(rate=given.rate, timeout=given.timeout),
     )  # fmt: skip
 
 

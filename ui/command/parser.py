@@ -16,6 +16,7 @@ PRESETS = tuple(TYPED)
 UTILITIES = ("small", "yes", "no")
 APIS = ("openai", "chat", "llama.cpp")
 ALL, CHOSEN = "all", "chosen"  # of --tokens
+RANDOM = "random"  # of --prompts, or CHOSEN
 
 ABOUT = """\
 IRWM Studio: marks the weights of language models, and later proves whose copy a checkpoint is.
@@ -256,6 +257,11 @@ def _add_collect(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--max-tokens", type=int, metavar="N", help="with --generate: of an answer (default: 128)")
     parser.add_argument("--temperature", type=float, metavar="T", help="with --generate: for sampling (default: 1)")
+    parser.add_argument(
+        "--prompts", choices=(RANDOM, CHOSEN),
+        help="with --generate: drawn at random (default), or those of eight times as many whose answers say most, for "
+        "which the original is run here",
+    )  # fmt: skip
     parser.add_argument(
         "--api", choices=APIS, default=APIS[0], help="the server's dialect (default: openai); chat only with --generate"
     )

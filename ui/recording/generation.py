@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from irwm.answers.answers import Answers
+from irwm.answers.random_prompts import LONGEST, Prompts
 from irwm.answers.recorded_responses import (
     MOST_RESPONSE_BYTES,
     Exchange,
@@ -20,17 +21,18 @@ from irwm.checkpoint.files import parse_json, require_bounded
 from irwm.errors import AnswersError, CheckpointError
 from irwm.inference.loading import open_tokenizer
 from irwm.report.numbers import counted, number
+from ui.recording.chosen_prompts import Chosen, chosen_prompts
 from ui.recording.dialects import CHAT, GENERATING, OPENAI, Order, messages, order_body
 from ui.recording.errors import RecordingError, RefusedError, ServerError
 from ui.recording.journal import Journal, Server
 from ui.recording.plan import MOST_ANSWERS, checked_prompts, checked_server
-from ui.recording.prompts import LONGEST, Prompts
 from ui.recording.recorder import ASK_OTHERWISE, MOST_USELESS, Unsent, publish
 from ui.recording.sending import Pace, Response, Sender, host_of
 
 # 8 192 tokens: enough with log-probabilities, unless the copy was changed much (docs/answers.md).
 ANSWERS, MAX_TOKENS = 64, 128
 MOST_TOKENS, HOTTEST = 4096, 2.0
+RANDOM, CHOSEN = "random", "chosen"  # prompts
 # How many tokens name one of 60 recipients, extrapolated from docs/answers.md by the root: as served, and with noise on
 # the weights. A copy that was changed more is never named.
 WITH_LOG_PROBABILITIES, TEXT_ALONE = (500, 15_000), (20_000, 300_000)
@@ -52,7 +54,8 @@ class Generation:
         answers: how many responses are wanted.
         max_tokens: tokens of each at most.
         temperature: for sampling.
-        prompts: the prompts.
+        prompts: the prompts, or those from which some are chosen.
+        choose: whether the prompts are chosen (`chosen_prompts`), before the first request.
         pace: the rate and the time limits.
     """
 
@@ -64,6 +67,7 @@ class Generation:
     max_tokens: int
     temperature: float
     prompts: Prompts
+    choose: bool
     pace: Pace
 
     @property
@@ -81,7 +85,7 @@ class Generation:
     def settings(self) -> dict[str, object]:
         """The settings that must stay the same when a recording is resumed."""
         return {
-            "content": "generated text",
+            "content": "generated text, chosen prompts" if self.choose else "generated text",
             "endpoint": self.url,
             "model": self.model,
             "api": self.api,
@@ -112,6 +116,7 @@ class Generation:
             "tokens_needed": {"with_log_probabilities": WITH_LOG_PROBABILITIES, "text_alone": TEXT_ALONE},
             "temperature": self.temperature,
             "prompt_seed": self.prompts.seed,
+            "prompts": CHOSEN if self.choose else RANDOM,
             "prompt_characters": LONGEST,
             "requests": self.answers,
             "requests_a_second": self.pace.rate,
@@ -131,12 +136,13 @@ class Generation:
         there = f"; already recorded: {number(kept)}" if kept else ""
         least, most = map(number, WITH_LOG_PROBABILITIES)
         fewest, many = map(number, TEXT_ALONE)
+        first = "Before the first request it runs the original here to choose the prompts. " if self.choose else ""
         return (
             f"This command asks {host_of(self.url)} for {counted(self.answers, 'answer')} of at most "
             f"{number(self.max_tokens)} tokens, {number(self.answers * self.max_tokens)} tokens in total{there}. "
             f"Number of requests: {number(self.answers)}; at most {self.pace.rate:g} per second. With the "
             f"log-probability of each token, about {least} to {most} tokens are needed to identify a recipient; with "
-            f"text alone, about {fewest} to {many} (extrapolated from measurements on small models). {self.sent}"
+            f"text alone, about {fewest} to {many} (extrapolated from measurements on small models). {first}{self.sent}"
         )
 
 
@@ -164,7 +170,8 @@ class Generated:
 
 def generation(
     original: Checkpoint, *, endpoint: str, model: str, api: str = OPENAI, answers: int | None = None,
-    max_tokens: int | None = None, temperature: float | None = None, text: str, seed: int = 0, pace: Pace | None = None,
+    max_tokens: int | None = None, temperature: float | None = None, text: str, seed: int = 0, choose: bool = False,
+    pace: Pace | None = None,
 ) -> Generation:  # fmt: skip
     """A checked plan; it sends nothing.
 
@@ -173,6 +180,7 @@ def generation(
         endpoint: the server's address as typed by a user.
         answers, max_tokens, temperature: None for `ANSWERS`, `MAX_TOKENS` and 1.
         text: prose from which prompts are made.
+        choose: whether `irwm.choose_prompts` chooses from them.
 
     Raises:
         RecordingError: a value cannot be used.
@@ -198,7 +206,7 @@ def generation(
     tokenizer = open_tokenizer(original.path)
     if api == CHAT:
         prompt_tokens(messages(prompts.prompt(0)), original, tokenizer)
-    return Generation(url, model, api, original, count, most, warmth, prompts, pace or Pace())
+    return Generation(url, model, api, original, count, most, warmth, prompts, choose, pace or Pace())
 
 
 def generate(
@@ -234,7 +242,12 @@ class _Run:
         self, plan: Generation, sender: Sender, journal: Journal, report: Callable[[int, int, str], None]
     ) -> None:
         self._plan, self._sender, self._journal, self._report = plan, sender, journal, report
-        self._next_prompt = Unsent(plan.prompts, journal)
+        self._prompts: Prompts | Chosen = plan.prompts
+        if plan.choose:
+            self._prompts = chosen_prompts(
+                plan.prompts, plan.original, plan.api, plan.answers, plan.max_tokens, journal, report
+            )
+        self._next_prompt = Unsent(self._prompts, journal)
 
     def to_the_end(self) -> None:
         """Requests the missing responses."""
@@ -244,7 +257,7 @@ class _Run:
             what = "Recording text without log-probabilities" if server and not server.told else "Recording text"
             self._report(journal.rows, plan.answers, what)
             number = self._next_prompt()
-            order, exchange = self._asked(plan.prompts.prompt(number))
+            order, exchange = self._asked(self._prompts.prompt(number))
             some, told = _content(exchange)
             if some and server is None:
                 journal.note_server(Server(int(order.log_probabilities), int(told), False, order.extensions))

@@ -11,7 +11,7 @@ import base64
 import json
 import os
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
@@ -84,6 +84,13 @@ class AskedLine(TypedDict):
     prompt: int
 
 
+class TextsLine(TypedDict):
+    """The chosen prompts; see `ui.recording.chosen_prompts`."""
+
+    what: Literal["prompts"]
+    texts: list[str]
+
+
 class ServerLine(TypedDict):
     """See `Server`."""
 
@@ -118,7 +125,7 @@ class ExchangeLine(TypedDict):
     response: str
 
 
-Line = Begun | AskedLine | ServerLine | AnswerLine | ExchangeLine
+Line = Begun | AskedLine | TextsLine | ServerLine | AnswerLine | ExchangeLine
 
 
 class Journal:
@@ -148,6 +155,7 @@ class Journal:
         except OSError as error:
             raise _disk(self.path, error) from error
         self.server: Server | None = None
+        self.texts: tuple[str, ...] | None = None  # chosen prompts
         self.asked: set[int] = set()  # prompts
         self.parts: dict[int, set[int]] = {}  # of each answered prompt: the parts that are known
         self.rows = self.requests = 0
@@ -171,6 +179,11 @@ class Journal:
         # Data passed to the system survives a kill; only answers need to survive a power cut as well.
         self._append({"what": "asked", "prompt": prompt}, durable=False)
         self.asked.add(prompt)
+
+    def note_texts(self, texts: Sequence[str]) -> None:
+        """Records the chosen prompts."""
+        self._append({"what": "prompts", "texts": list(texts)}, durable=True)
+        self.texts = tuple(texts)
 
     def note_server(self, server: Server) -> None:
         """Records the server's capabilities."""
@@ -265,6 +278,8 @@ class Journal:
         try:
             if line["what"] == "asked":
                 self.asked.add(int(line["prompt"]))
+            elif line["what"] == "prompts":
+                self.texts = tuple(map(str, line["texts"]))
             elif line["what"] == "server":
                 self.server = Server(int(line["top"]), int(line["told"]), bool(line["whole"]), bool(line["extensions"]))
             elif line["what"] == "answer":

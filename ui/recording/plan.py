@@ -8,13 +8,13 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from irwm.answers.random_prompts import LONGEST, Prompts
 from irwm.checkpoint import Checkpoint
 from irwm.report.numbers import number
 from ui.recording.common_scale import parts_of
 from ui.recording.dialects import APIS, OPENAI, address
 from ui.recording.errors import RecordingError
 from ui.recording.journal import Journal
-from ui.recording.prompts import LONGEST, Prompts
 from ui.recording.sending import Pace, checked_url, host_of
 
 # Numbers of log-probabilities to try until the server accepts one: the whole vocabulary, else the usual limits.

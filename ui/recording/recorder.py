@@ -11,18 +11,19 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from irwm.answers.random_prompts import Prompts
 from irwm.answers.token_names import Names
 from irwm.checkpoint.recorded import SCALES, RecordedAnswers, Requests, Source, write_answers
 from irwm.checkpoint.served_source import utc_of
 from irwm.errors import OutputExistsError
 from storage.files import partial_name, publish_new, sweep
 from ui.recording import dialects
+from ui.recording.chosen_prompts import Chosen
 from ui.recording.common_scale import on_one_scale, parts_of
 from ui.recording.dialects import Question, Told
 from ui.recording.errors import RecordingError, RefusedError, ServerError
 from ui.recording.journal import WHOLE, Entry, Journal, Server
 from ui.recording.plan import FIRST_PLACES, NEARLY_ALL, Plan
-from ui.recording.prompts import Prompts
 from ui.recording.sending import Response, Sender
 
 # Added to the logits of the requested tokens: just enough to lift them over all others, because a server may
@@ -93,7 +94,7 @@ def record(plan: Plan, sender: Sender, journal: Journal, out: Path, report: Repo
 class Unsent:
     """Calling it gives the number of the next prompt that was not sent yet, which then counts as sent."""
 
-    def __init__(self, prompts: Prompts, journal: Journal) -> None:
+    def __init__(self, prompts: Prompts | Chosen, journal: Journal) -> None:
         self._prompts, self._journal = prompts, journal
         self._texts = {prompts.prompt(number) for number in journal.asked}
 

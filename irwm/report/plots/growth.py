@@ -26,8 +26,9 @@ def tokens_enough(found: schema.Tracing) -> int | None:
     return math.ceil(last["tokens"] * (found["z_needed"] / z) ** 2 / 1000) * 1000
 
 
-def growth(found: schema.Tracing, *, dark: bool = False) -> go.Figure:
-    """The measured points, the z that names a recipient, and, if nobody is named, how z may grow."""
+def growth(found: schema.Tracing, *, dark: bool = False, accuses: bool = True) -> go.Figure:
+    """The measured points, the z that names a recipient, and, if nobody is named, how z may grow; `accuses` as in
+    `irwm.report.plots.ranking.ranking`."""
     c = colours(dark)
     points = [(point["tokens"], point["z"]) for point in found["growth"] if point["z"] is not None]
     enough = None if found["named"] else tokens_enough(found)
@@ -57,11 +58,11 @@ def growth(found: schema.Tracing, *, dark: bool = False) -> go.Figure:
             line={"color": c.null, "dash": "dot"}, hoverinfo="skip",
             name=f"if it grows further: {number(enough)} tokens are enough",
         )  # fmt: skip
-    bar = found["z_needed"]
+    bar, word = found["z_needed"], "named" if accuses else "indicated"
     fig.add_shape(type="line", x0=0, x1=1.05 * end, y0=bar, y1=bar, line=dashed(c))
     fig.add_annotation(
-        text=f"named at z ≥ {decimal(bar, 2)}", x=1.05 * end, y=bar, xanchor="right", yanchor="bottom", showarrow=False,
-        font={"size": 12, "color": c.ink},
+        text=f"{word} at z ≥ {decimal(bar, 2)}", x=1.05 * end, y=bar, xanchor="right", yanchor="bottom",
+        showarrow=False, font={"size": 12, "color": c.ink},
     )  # fmt: skip
     fig.update_xaxes(title_text="Tokens", range=[0, 1.05 * end])
     z = [z for _, z in points]

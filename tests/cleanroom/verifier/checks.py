@@ -333,7 +333,7 @@ def check_tracing(ledger: Ledger, report: dict[str, Any], places: dict[str, Plac
     product = math.log10(of_tracing(t))
     ledger.fields(
         "tracing", t, rows=noise.rows, keys_tried=report["evaluation"]["keys_tried"], forms=2,
-        aligned=place.aligned.aligned, tries=1, tries_made=1, growth=[],
+        aligned=place.aligned.aligned, tries=1, tries_made=1, tries_ended="all made", growth=[],
     )  # fmt: skip
     tensors = [x["tensors_read"] for x in report["evidence"] if (x["form"], x["place"]) == ("mark", t["place"])]
     ledger.holds("tracing: tensors read, as for the mark there", all(n == t["tensors_read"] for n in tensors))

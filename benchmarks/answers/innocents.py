@@ -1,6 +1,6 @@
 """z of recipients whose copies did not generate the answers, and how often their probability is below a level.
 
-    python -m benchmarks.text_innocents [--write] [--sets N]
+    python -m benchmarks.answers --only innocents [--write] [--sets N]
 
 Sets of 16 answers come from five sources: the unmarked original, another recipient's copy, passages of the bundled text
 without log-probabilities, one token repeated with log-probabilities that grow, and random tokens with heavy-tailed
@@ -14,13 +14,13 @@ from __future__ import annotations
 import argparse
 import math
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
 
 import irwm
-from benchmarks.text import MODELS, other
+from benchmarks.answers.text import MODELS, other
 from benchmarks.written import printed_table
 from irwm.answers.reading import readings_of
 from irwm.inference.loading import open_tokenizer
@@ -95,14 +95,10 @@ def table(sets: int, folder: Path) -> None:
     print(line("**together**", sets * len(MODELS) * len(found), everything, sum(corrected.values())), flush=True)
 
 
-def main() -> None:
+def main(options: Sequence[str]) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--write", action="store_true")
     parser.add_argument("--sets", type=int, default=20, help="of each source on each model")
-    given = parser.parse_args()
-    with printed_table("answers.md", "text_innocents", write=given.write), tempfile.TemporaryDirectory() as folder:
+    given = parser.parse_args(options)
+    with printed_table("answers.md", "innocents", write=given.write), tempfile.TemporaryDirectory() as folder:
         table(given.sets, Path(folder))
-
-
-if __name__ == "__main__":
-    main()

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from irwm.answers.random_prompts import LONGEST, SHORTEST, Prompts
 from irwm.inference.text import default_text
-from ui.recording.prompts import LONGEST, SHORTEST, Prompts
 
 TEXT = default_text()
 

@@ -1,6 +1,6 @@
 """z of three recipients from the answers of the mean of their copies, with log-probabilities.
 
-    python -m benchmarks.text_colluders [--write] [--models demo ...]
+    python -m benchmarks.answers --only colluders [--write] [--models demo ...]
 
 The mean of the weights of three of 60 recipients' copies (preset for many recipients) continues passages of the bundled
 text at temperature 1. The table has their largest z over places for growing numbers of tokens, how many of the three
@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import irwm
-from benchmarks.text import MODELS, OTHERS, TOKENS, other
+from benchmarks.answers.text import MODELS, OTHERS, TOKENS, other
 from benchmarks.written import printed_table
 from tools.copies import keys_for
 from tools.generating import prompts, served
@@ -62,14 +62,10 @@ def table(models: Sequence[str], folder: Path) -> None:
             print("| " + " | ".join(cells) + " |", flush=True)
 
 
-def main() -> None:
+def main(options: Sequence[str]) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--write", action="store_true")
     parser.add_argument("--models", nargs="+", choices=MODELS, default=list(MODELS))
-    given = parser.parse_args()
-    with printed_table("answers.md", "text_colluders", write=given.write), tempfile.TemporaryDirectory() as folder:
+    given = parser.parse_args(options)
+    with printed_table("answers.md", "colluders", write=given.write), tempfile.TemporaryDirectory() as folder:
         table(given.models, Path(folder))
-
-
-if __name__ == "__main__":
-    main()

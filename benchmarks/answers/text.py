@@ -1,6 +1,6 @@
 """Recipients' z from text and from the log-probabilities of generated tokens.
 
-    python -m benchmarks.text [--write]
+    python -m benchmarks.answers --only text [--write]
 
 For each small model one of 60 recipients' copies (preset for many recipients) continues passages of the bundled text
 at temperature 1. The table has its z from 8 064 tokens in each place, from text alone and from log-probabilities; the
@@ -29,7 +29,7 @@ from irwm.keys.key import Key
 from tools.copies import keys_for
 from tools.generating import prompts, served
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 MODELS = {name: ROOT / "tests" / "models" / name for name in ("gemma", "phi3")} | {"demo": ROOT / "assets" / "demo"}
 OTHERS, ANSWERS, FEW, TOKENS = 59, 64, 8, 126
 HEADINGS = (
@@ -87,15 +87,14 @@ def rows_of(name: str, path: Path, folder: Path) -> list[list[str]]:
     return found
 
 
-def main() -> None:
+def main(options: Sequence[str]) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--write", action="store_true")
-    with printed_table("answers.md", "text", write=parser.parse_args().write), tempfile.TemporaryDirectory() as folder:
+    with (
+        printed_table("answers.md", "text", write=parser.parse_args(options).write),
+        tempfile.TemporaryDirectory() as folder,
+    ):
         print("| " + " | ".join(HEADINGS) + " |\n|" + "---|" * len(HEADINGS))
         for name, path in MODELS.items():
             for row in rows_of(name, path, Path(folder)):
                 print("| " + " | ".join(row) + " |")
-
-
-if __name__ == "__main__":
-    main()

@@ -1,12 +1,12 @@
 """What hides a recipient in the answers of their copy, and how many tokens it then takes to name them.
 
-    python -m benchmarks.text_limits [--write] [--models demo ...] [--only NAME ...]
+    python -m benchmarks.answers --only limits [--write] [--models demo ...] [--conditions NAME ...]
 
 One of 60 recipients' copies (preset for many recipients) is changed, or answers otherwise, or its text is edited. The
 table has the largest z of the recipient over places: from 64 512 tokens of text alone, and from 8 064 tokens with
 log-probabilities. Behind each z is the number of tokens at which z would be 7, if it grows with the root of their
-number. Where a fit of the original is meant for the change, the z after it is given too, from 16 128 tokens with
-log-probabilities. --write puts the table into docs/answers.md.
+number. Where a fit of the original is meant for the change, z is given before and after it too, from 16 128 tokens with
+log-probabilities, or 100 800 of a fine-tuned copy. --write puts the table into docs/answers.md.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ import numpy as np
 import torch
 
 import irwm
-from benchmarks.text import MODELS, OTHERS, TOKENS, other
+from benchmarks.answers.text import MODELS, OTHERS, TOKENS, other
 from benchmarks.written import printed_table
 from irwm.answers import Fits
 from irwm.answers.reading import tries_of
@@ -33,14 +33,14 @@ from irwm.inference.text import default_text
 from tools.copies import keys_for
 from tools.generating import PROMPT, prompts, served, text_of
 
-# Answers with log-probabilities, answers for a fit, and answers of text alone; how many are generated at once.
-TOLD, FITTED, PLAIN, AT_ONCE = 64, 128, 512, 128
+# Answers with log-probabilities, and of text alone; how many are generated at once.
+TOLD, PLAIN, AT_ONCE = 64, 512, 128
 ENOUGH, HIDDEN = 7.0, 40
 Change = Callable[[Path, Path, Path], Path]
 NEEDED = f"tokens for z = {ENOUGH:g}"
 HEADINGS = (
-    "model, condition", "text alone: z", NEEDED, "log-probabilities: z", NEEDED, "after the fit: z", NEEDED,
-    "others: largest, mean, deviation",
+    "model, condition", "text alone: z", NEEDED, "log-probabilities: z", NEEDED, "before the fit: z", "after it: z",
+    NEEDED, "others: largest, mean, deviation",
 )  # fmt: skip
 
 
@@ -56,6 +56,7 @@ class Condition:
         told: a change of the log-probabilities.
         mixed: share of the answers that another recipient's copy gives.
         fit: the fit that is meant for it, or "".
+        fitted: from how many answers.
     """
 
     change: Change = lambda copy, _original, _out: copy
@@ -65,6 +66,7 @@ class Condition:
     told: Callable[[np.ndarray], np.ndarray] | None = None
     mixed: float = 0.0
     fit: str = ""
+    fitted: int = 128
 
 
 def _noise(values: np.ndarray) -> np.ndarray:
@@ -85,6 +87,7 @@ CONDITIONS = {
     "fine-tuned": Condition(
         change=lambda copy, _, out: irwm.attacks.finetune(copy, out, default_text(), 150, learning_rate=1e-4),
         fit=WEIGHTS,
+        fitted=800,
     ),
     "merged with the original": Condition(change=lambda copy, original, out: irwm.attacks.merge([copy, original], out)),
     "system prompt": Condition(hidden=HIDDEN, fit=SOFT_PROMPT),
@@ -154,18 +157,31 @@ def row(subject: Subject, name: str) -> list[str]:
     condition = CONDITIONS[name]
     innocent: list[float] = []
 
-    def best(answers: irwm.Answers, fit: str = "") -> tuple[str, str]:
-        fits = Fits(kinds=(fit,)) if fit else None
-        *_, readings = tries_of(answers, subject.model, subject.keys, "cpu", None, fits)
-        innocent.extend(evidence.z for each in readings for evidence in each[:-1])
-        # The last weighting is the strongest that the answers allow.
-        by = readings[-1][0].by
-        return cells(max(each[-1].z for each in readings if each[0].by == by), answers.tokens)
+    def strongest(answers: irwm.Answers, fit: str = "") -> list[float]:
+        """z of the copy without a fit and, if one is meant, with it."""
+        found = []
+        for readings in tries_of(
+            answers, subject.model, subject.keys, "cpu", None, Fits(kinds=(fit,)) if fit else None
+        ):
+            innocent.extend(evidence.z for each in readings for evidence in each[:-1])
+            by = readings[-1][0].by  # the last weighting is the strongest that the answers allow
+            found.append(max(each[-1].z for each in readings if each[0].by == by))
+        return found
 
     plain = text_of(subject.answers(name, PLAIN))
-    found = [name, *best(subject.edited(plain, condition.edited) if condition.edited else plain)]
-    found += ["", ""] if condition.edited else best(subject.answers(name, TOLD))
-    found += best(subject.answers(name, FITTED), condition.fit) if condition.fit else ["", ""]
+    plain = subject.edited(plain, condition.edited) if condition.edited else plain
+    found = [name, *cells(strongest(plain)[-1], plain.tokens)]
+    if condition.edited:
+        found += ["", ""]
+    else:
+        told = subject.answers(name, TOLD)
+        found += cells(strongest(told)[-1], told.tokens)
+    if condition.fit:
+        fitted = subject.answers(name, condition.fitted)
+        before, after = strongest(fitted, condition.fit)
+        found += [f"{before:.1f}", *cells(after, fitted.tokens)]
+    else:
+        found += ["", "", ""]
     return [*found, f"{max(innocent):.1f}, {np.mean(innocent):.2f}, {np.std(innocent):.2f}"]
 
 
@@ -177,15 +193,11 @@ def table(models: Sequence[str], names: Sequence[str], folder: Path) -> None:
             print(f"| {model}, " + " | ".join(row(subject, name)) + " |", flush=True)
 
 
-def main() -> None:
+def main(options: Sequence[str]) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--write", action="store_true")
-    parser.add_argument("--models", nargs="+", choices=MODELS, default=["demo", "gemma"])
-    parser.add_argument("--only", nargs="+", choices=CONDITIONS, default=list(CONDITIONS), metavar="NAME")
-    given = parser.parse_args()
-    with printed_table("answers.md", "text_limits", write=given.write), tempfile.TemporaryDirectory() as folder:
-        table(given.models, given.only, Path(folder))
-
-
-if __name__ == "__main__":
-    main()
+    parser.add_argument("--models", nargs="+", choices=MODELS, default=list(MODELS))
+    parser.add_argument("--conditions", nargs="+", choices=CONDITIONS, default=list(CONDITIONS), metavar="NAME")
+    given = parser.parse_args(options)
+    with printed_table("answers.md", "limits", write=given.write), tempfile.TemporaryDirectory() as folder:
+        table(given.models, given.conditions, Path(folder))

@@ -1,7 +1,8 @@
 """A served copy of which only the answers are known: how much of the mark is left, and how many answers it takes.
 
-    python -m benchmarks.answers [--parts served needed price recipients wrong_keys unrelated directions geometry]
-                                 [--models demo gemma phi3 gpt2] [--unrelated DIR] [--write]
+    python -m benchmarks.answers --only vectors
+        [--parts served needed price recipients wrong_keys unrelated directions geometry]
+        [--models demo gemma phi3 gpt2] [--unrelated DIR] [--write]
 
 served: each serving condition of the Lab, and other changes of an attacker to the copy or its answers, read from 1.5 d
 answers with all tokens and with the tokens that `python app.py collect` chooses.
@@ -331,7 +332,7 @@ def geometry() -> None:
             told = Serving(noise=0.01).told(logits, generator).numpy()
             file = folder / f"{name}.npz"
             np.savez(file, log_probabilities=told, token_ids=tokens)
-            command = [sys.executable, "-m", "benchmarks.answers", "--examine", str(file)]
+            command = [sys.executable, "-m", "benchmarks.answers", "--only", "vectors", "--examine", str(file)]
             said = json.loads(subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout)
             print(
                 f"| {ROWS} × {COLUMNS}, {name} | {ASKED} | {len(tokens)} | {said['verdict']} | {said['risk']:.0f} "
@@ -350,7 +351,7 @@ def examine(file: Path) -> None:
     print(json.dumps({"verdict": found.verdict, "risk": found.log10_risk, "seconds": seconds, "peak": peak()}))
 
 
-def main() -> None:
+def main(options: Sequence[str]) -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--parts", nargs="+", choices=PARTS, default=PARTS)
     parser.add_argument("--models", nargs="+", choices=CAUSAL, default=CAUSAL)
@@ -358,7 +359,7 @@ def main() -> None:
     parser.add_argument("--unrelated", type=Path, help="folder for these models; existing ones are reused")
     parser.add_argument("--write", action="store_true", help="put the tables into docs/answers.md")
     parser.add_argument("--examine", type=Path, help=argparse.SUPPRESS)
-    given = parser.parse_args()
+    given = parser.parse_args(options)
     if given.examine:
         examine(given.examine)
         return
@@ -376,7 +377,3 @@ def main() -> None:
                     geometry()
                 else:
                     globals()[part](copies)
-
-
-if __name__ == "__main__":
-    main()

@@ -157,6 +157,10 @@ def lacks_memory(error: Exception) -> bool:
     )
 
 
+class InsufficientMemoryError(IrwmError, MemoryError):
+    """The computer has too little memory to run a model, whose files may be intact."""
+
+
 class CheckpointError(IrwmError):
     """A checkpoint cannot be used; the subclasses say why."""
 

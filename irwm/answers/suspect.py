@@ -24,7 +24,7 @@ from irwm.answers.text_files import answers_from_texts, holds_text, read_texts
 from irwm.answers.tracing import trace_of
 from irwm.checkpoint import Checkpoint
 from irwm.checkpoint.served_source import GENERATED_TOKENS, TEXT_ALONE, Heard, Recording, utc_of
-from irwm.errors import AnswersError, UnsupportedCheckpointError, path_from
+from irwm.errors import AnswersError, InsufficientMemoryError, UnsupportedCheckpointError, path_from
 from irwm.evidence.detection import reading_of
 from irwm.evidence.examination import MAPS
 from irwm.evidence.finding import FORMS, Evidence, Finding
@@ -213,10 +213,10 @@ def _until_named(
             named = any(trace.named for trace in traces_of(strongest))
             if len(by_try) == tries_made or (tries_made is None and named):
                 return by_try, NAMED if named else ALL_MADE
-    except (UnsupportedCheckpointError, MemoryError) as error:
+    except (UnsupportedCheckpointError, InsufficientMemoryError) as error:
         if not by_try or tries_made is not None:
             raise
-        return by_try, NO_MEMORY if isinstance(error, MemoryError) else UNSUPPORTED
+        return by_try, NO_MEMORY if isinstance(error, InsufficientMemoryError) else UNSUPPORTED
     return by_try, ALL_MADE
 
 

@@ -69,6 +69,7 @@ def trace_answers(
         AnswersError: a token that the original does not have, or fewer than 4 answers for fits.
         KeyMismatchError: a key of another geometry or another original.
         UnsupportedCheckpointError: transformers cannot run the original, or it does not generate text.
+        InsufficientMemoryError: the computer has too little memory to run it.
         CheckpointError: a file cannot be read.
     """
     if not 0.0 < risk < 1.0:

@@ -13,7 +13,13 @@ import torch
 from safetensors import SafetensorError
 
 from irwm.checkpoint import open_checkpoint
-from irwm.errors import CorruptCheckpointError, IrwmError, UnsupportedCheckpointError, lacks_memory
+from irwm.errors import (
+    CorruptCheckpointError,
+    InsufficientMemoryError,
+    IrwmError,
+    UnsupportedCheckpointError,
+    lacks_memory,
+)
 from irwm.families.family import anatomy_of
 
 if TYPE_CHECKING:
@@ -171,17 +177,23 @@ def typed(file: Path, problem: str) -> Iterator[None]:
     """Converts a library's error about a file to a typed one.
 
     Raises:
-        MemoryError, torch.OutOfMemoryError: there is too little memory, so the error says nothing about the file.
+        InsufficientMemoryError, torch.OutOfMemoryError: there is too little memory, so the error says nothing about the
+            file.
     """
     try:
         yield
     except (json.JSONDecodeError, SafetensorError) as error:
         raise CorruptCheckpointError(problem, file=file, found=str(error)[:300]) from error
-    except (IrwmError, MemoryError, torch.OutOfMemoryError):
+    except (IrwmError, torch.OutOfMemoryError):
         raise
     except Exception as error:  # tokenizers raises bare Exceptions, and hostile configs can cause any type
         if lacks_memory(error):
-            raise MemoryError(str(error)) from error
+            raise InsufficientMemoryError(
+                "there is too little memory to run this model",
+                file=file,
+                found=str(error)[:300],
+                advice="Close other programs, or use a computer with more memory",
+            ) from error
         raise UnsupportedCheckpointError(problem, file=file, found=str(error)[:300]) from error
 
 

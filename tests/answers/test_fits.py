@@ -16,7 +16,7 @@ from irwm.answers import Fits
 from irwm.answers.fits import FITTING
 from irwm.answers.reading import tries_of
 from irwm.answers.weights import LOG_PROBABILITIES
-from irwm.errors import AnswersError, ParameterError, UnsupportedCheckpointError
+from irwm.errors import AnswersError, InsufficientMemoryError, ParameterError, UnsupportedCheckpointError
 from irwm.inference import fitting
 from irwm.inference.fitting import SOFT_PROMPT, WEIGHTS, Observed, fitted
 from irwm.inference.likelihood import batches, gradients, log_probabilities, windows
@@ -193,7 +193,7 @@ def test_unusable_settings_are_refused(path: Path) -> None:
     ("raised", "expected"),
     [
         (torch.OutOfMemoryError("CUDA out of memory"), torch.OutOfMemoryError),
-        (RuntimeError("DefaultCPUAllocator: can't allocate memory"), MemoryError),
+        (RuntimeError("DefaultCPUAllocator: can't allocate memory"), InsufficientMemoryError),
         (RuntimeError("the sizes of tensors must match"), UnsupportedCheckpointError),
     ],
 )

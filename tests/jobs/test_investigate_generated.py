@@ -20,7 +20,7 @@ import irwm.report.reproduction
 import ui.services.investigate
 from irwm.answers import Fits
 from irwm.answers.suspect import open_generated
-from irwm.errors import UnsupportedCheckpointError
+from irwm.errors import InsufficientMemoryError, UnsupportedCheckpointError
 from irwm.inference.loading import open_tokenizer
 from irwm.report import from_json, reproduce
 from irwm.report.checks import Check
@@ -208,7 +208,7 @@ def _tries_of(document: Report) -> tuple[int, int, str]:
     ("error", "ended", "said"),
     [
         (UnsupportedCheckpointError("no inputs_embeds"), "not supported", "transformers cannot run the original"),
-        (MemoryError("allocate"), "too little memory", "had too little memory"),
+        (InsufficientMemoryError("allocate"), "too little memory", "had too little memory"),
     ],
 )
 def test_result_before_a_failed_fit_is_reported(

@@ -25,7 +25,7 @@ REQUIREMENTS = (
     "requirements-tools.txt",
 )
 # Python packages that no requirements file names, and that the attacks use if they are installed.
-OPTIONAL = ("bitsandbytes", "libggml-python", "accelerate", "peft", "compressed-tensors")
+OPTIONAL = ("bitsandbytes", "libggml-python", "peft", "compressed-tensors")
 LICENCE_NAME = "Apache-2.0"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 # SPDX spelling of the licences of packages without an SPDX expression.

@@ -14,12 +14,17 @@ import json
 import os
 import platform
 import tempfile
+import time
+from collections.abc import Callable
 from contextlib import suppress
 from datetime import UTC, datetime
+from hashlib import sha256
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from types import ModuleType
 from typing import Any
+
+import numpy as np
 
 from benchmarks.sources import digest
 from benchmarks.speed import (
@@ -62,14 +67,16 @@ def main() -> None:
             if missing:
                 print(f"not measured: {missing}")
                 continue
+            before = _pace()
             result = module.measure(bench)
+            after = _pace()
             for figure in module.figures(result):
                 print(_line(figure), flush=True)
             for text in module.details(result):
                 print(text, flush=True)
             if options.write:
                 options.out.mkdir(parents=True, exist_ok=True)
-                kept = {"about": _about(bench, name), "result": result}
+                kept = {"about": _about(bench, name, before, after), "result": result}
                 (options.out / f"{name}.json").write_text(json.dumps(kept, indent=1) + "\n", encoding="utf-8")
     if options.write:
         print(page.write(options.out, CLAIMS))
@@ -79,7 +86,23 @@ def _line(figure: Figure) -> str:
     return f"{'met' if figure.met else 'NOT MET'}: {figure.what}: {figure.reached} (required: {figure.asked})"
 
 
-def _about(bench: Bench, name: str) -> dict[str, Any]:
+def _pace() -> tuple[float, float]:
+    """The machine's speed, as other programs on it may change it: Gflop/s of a float32 product, MB/s of SHA-256."""
+    values = np.random.default_rng(0).standard_normal((2048, 2048), dtype=np.float32)
+    content = values.tobytes()
+
+    def least(task: Callable[[], object]) -> float:
+        taken = []
+        for _ in range(5):
+            began = time.perf_counter()
+            task()
+            taken.append(time.perf_counter() - began)
+        return min(taken)
+
+    return 2e-9 * 2048**3 / least(lambda: values @ values), 1e-6 * len(content) / least(lambda: sha256(content))
+
+
+def _about(bench: Bench, name: str, before: tuple[float, float], after: tuple[float, float]) -> dict[str, Any]:
     processor = platform.processor() or platform.machine()
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="ascii").splitlines()
@@ -96,7 +119,9 @@ def _about(bench: Bench, name: str) -> dict[str, Any]:
         "command": f"python -m benchmarks.speed --only {name}{' --quick' if bench.quick else ''} --write",
         "model": f"{bench.size.rows} × {bench.size.columns}, {bench.size.layers} layers",
         "date": datetime.now(UTC).date().isoformat(),
-        "machine": f"{bench.threads} cores, {processor}; Python {platform.python_version()}, {', '.join(packages)}",
+        "machine": f"{bench.threads} cores, {processor}; Python {platform.python_version()}, {', '.join(packages)}; "
+        f"before and after, a matrix product ran at {before[0]:.0f} and {after[0]:.0f} Gflop/s, SHA-256 at "
+        f"{before[1]:.0f} and {after[1]:.0f} MB/s",
         "repeats": bench.repeats,
         "sources": digest(CLAIMS[name].__name__),
     }

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import shutil
 import time
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 from benchmarks.speed.claim import MIB, SECRET, Bench, Figure, median, seconds
 from benchmarks.speed.task import ROOT, measured
@@ -15,6 +17,8 @@ DEMO = ROOT / "assets" / "demo"
 RECIPIENTS, ANSWERS, TOKENS = 300, 64, 126
 # Answers, and tokens of each, at the geometry of an 8B model.
 LARGE = (4, 64)
+# Tokens and layers for which the time is extrapolated: a long recording, and Llama-3-8B.
+WANTED, LAYERS = 8064, 32
 
 
 def serve(model: str, out: str, answers: int) -> dict[str, Any]:
@@ -46,7 +50,7 @@ def draw(model: str, out: str, answers: int, tokens: int) -> dict[str, Any]:
     return {}
 
 
-def trace(model: str, answers: str, recipients: int, fits: bool) -> dict[str, Any]:
+def trace(model: str, answers: str, recipients: int, fits: bool, layer_by_layer: bool) -> dict[str, Any]:
     """Trace all recipients, with the log-probabilities if there are any."""
     import numpy as np
 
@@ -62,9 +66,11 @@ def trace(model: str, answers: str, recipients: int, fits: bool) -> dict[str, An
     with np.load(answers) as kept:
         sequences = list(kept["sequences"])
         given = irwm.Answers(sequences, [int(kept["prompt"])] * len(sequences), kept.get("told"))
+    no_memory = patch("irwm.answers.reading.free_memory", return_value=0)
     began = time.perf_counter()
-    # An innocent first key ends no tries: with its own recipient left out, every fit is made.
-    traces = irwm.trace_answers(given, original, keys[1:] if fits else keys, fits=Fits() if fits else None)
+    with no_memory if layer_by_layer else nullcontext():
+        # An innocent first key ends no tries: with its own recipient left out, every fit is made.
+        traces = irwm.trace_answers(given, original, keys[1:] if fits else keys, fits=Fits() if fits else None)
     took = time.perf_counter() - began
     return {"trace": took, "tokens": given.tokens, "keys": len(traces), "z": max(each.z for each in traces)}
 
@@ -82,8 +88,9 @@ def measure(bench: Bench) -> dict[str, Any]:
     def run(name: str, **arguments: Any) -> dict[str, Any]:
         return measured(NAME, name, bench.threads, **arguments)
 
-    def traced(model: str, answers: Path, count: int, fits: bool = False) -> dict[str, Any]:
-        found = run("trace", model=model, answers=str(answers / "answers.npz"), recipients=count, fits=fits)
+    def traced(model: str, answers: Path, count: int, fits: bool = False, layers: bool = False) -> dict[str, Any]:
+        file = str(answers / "answers.npz")
+        found = run("trace", model=model, answers=file, recipients=count, fits=fits, layer_by_layer=layers)
         bench.say(f"  {found}")
         return found
 
@@ -94,7 +101,8 @@ def measure(bench: Bench) -> dict[str, Any]:
             "one": [traced(str(DEMO), out, 1) for _ in range(bench.repeats)],
             "all": [traced(str(DEMO), out, recipients) for _ in range(bench.repeats)],
             "fits": [traced(str(DEMO), out, 2, fits=True)],
-            "large": [traced(model, out / "large", 1)],
+            "large": [traced(model, out / "large", 1, layers=True)],
+            "layers": bench.size.layers,
             "parameters": _parameters(Path(model)),
             "recipients": recipients,
         }
@@ -115,13 +123,16 @@ def figures(result: dict[str, Any]) -> list[Figure]:
 def details(result: dict[str, Any]) -> list[str]:
     one, everyone, fits, large = (result[name] for name in ("one", "all", "fits", "large"))
     few = f"{1000 * (median(everyone, 'trace') - median(one, 'trace')) / (result['recipients'] - 1):.0f} ms"
+    hours = median(large, "trace") / 3600 * WANTED / large[0]["tokens"] * LAYERS / result["layers"]
     return [
         f"**The demo model**: {one[0]['tokens']} tokens with log-probabilities from a recipient's copy, traced to one "
         f"recipient, take {seconds(one, 'trace', 1)} and {median(one, 'peak') / MIB:.0f} MiB, z "
         f"{median(one, 'z'):.1f}. Among {result['recipients']} recipients they take {seconds(everyone, 'trace', 1)}: "
         f"each further recipient takes {few}. When neither the first try nor a fit names a recipient, both fits are "
         f"made, and it takes {seconds(fits, 'trace', 0)}.",
-        f"**8B geometry**, with {result['parameters'] / 1e9:.1f} billion parameters in float32: {large[0]['tokens']} "
-        f"tokens take {seconds(large, 'trace', 0)} and {median(large, 'peak') / 2**30:.1f} GiB. Forwards and backwards "
-        "through the model take this time; it is proportional to parameters and tokens.",
+        f"**8B geometry**, {result['layers']} layers, {result['parameters'] / 1e9:.1f} billion parameters in all, in "
+        f"float32 and layer by layer: {large[0]['tokens']} tokens of text alone take {seconds(large, 'trace', 0)} and "
+        f"{median(large, 'peak') / 2**30:.1f} GiB. The memory does not depend on the number of layers. The time is at "
+        f"most proportional to it and to the number of tokens: {WANTED:,} tokens in {LAYERS} layers take at "
+        f"most {hours:.1f} hours.",
     ]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import product
 
 import numpy as np
 import torch
@@ -14,6 +15,7 @@ from irwm.answers.fits import FITTING, RUNNING, Part, Progress, Steps, halves_of
 from irwm.answers.gradient import Gradient
 from irwm.answers.weights import TEMPERATURES, weightings
 from irwm.checkpoint import Checkpoint
+from irwm.checkpoint.platform import free_memory
 from irwm.errors import ParameterError, UnsupportedCheckpointError
 from irwm.evidence.finding import FINGERPRINT, Evidence
 from irwm.evidence.fingerprint import Group, task_of
@@ -141,7 +143,7 @@ def gradients_by_fit(
         ParameterError: the original's context is too short for the soft prompt.
         UnsupportedCheckpointError: as `gradients_of`.
     """
-    weights = open_weights(model.path, device)
+    weights = open_weights(model.path, device, layer_by_layer=_exceeds_memory(model, device, len(places)))
     if weights.masked:
         raise UnsupportedCheckpointError(
             "an encoder does not generate text", file=model.path, expected="a model that generates text"
@@ -158,6 +160,7 @@ def gradients_by_fit(
     steps = Steps(progress, whole.steps + len(fits.kinds) * sum(fits.steps + half.steps for half in halves))
     found, temperature = _scored(weights, matrices, whole, steps.stage(whole.steps, RUNNING), partly=partly)
     yield "", found
+    del found  # gigabytes, if the model is large
     for kind in fits.kinds:
         both = []
         for half, other in (halves, halves[::-1]):
@@ -165,7 +168,19 @@ def gradients_by_fit(
             with fitted(running, kind, observed_of(other, temperature), fits, step) as prompt:
                 both.append(_scored(weights, matrices, half, steps.stage(half.steps, RUNNING), prompt)[0])
         one, two = both
-        yield kind, {by: {place: one[by][place] + two[by][place] for place in places} for by in one}
+        for by, place in product(one, places):
+            one[by][place] += two[by][place]
+        yield kind, one
+
+
+def _exceeds_memory(model: Checkpoint, device: str, places: int) -> bool:
+    """Whether the processor has too little memory for the whole model and the gradients of `places` matrices."""
+    free = free_memory()
+    if free is None or torch.device(device).type != "cpu":
+        return False
+    weights = sum(math.prod(tensor.shape) for tensor in model.tensors.values())
+    # The sums for both weightings, and the gradient of a batch.
+    return 4 * (weights + 3 * places * model.vocab_size * model.hidden_size) > free
 
 
 def _scored(
@@ -181,19 +196,16 @@ def _scored(
     own = log_probabilities(running, sequences, part.batches, step, TEMPERATURES, prompt)
     ways = weightings(part.answers, own)
     weighted = [(each.y, each.temperature) for each in ways.values()]
+    groups = part.groups if partly else [part.batches]
     found: Gradients = {}
     tokens = 0
-    for group in part.groups if partly else [part.batches]:
-        if found and partly:
+    for number, sums in enumerate(
+        gradients(running, list(matrices.values()), sequences, groups, weighted, step, prompt)
+    ):
+        found = {by: dict(zip(matrices, each, strict=True)) for by, each in zip(ways, sums, strict=True)}
+        tokens += sum(window.stop - window.first for batch in groups[number] for window in batch)
+        if partly and number + 1 < len(groups):
             partly(tokens, found)
-        sums = gradients(running, list(matrices.values()), sequences, group, weighted, step, prompt)
-        for by, each in zip(ways, sums, strict=True):
-            of_place = found.setdefault(
-                by, {place: np.zeros_like(values) for place, values in zip(matrices, each, strict=True)}
-            )
-            for place, values in zip(matrices, each, strict=True):
-                of_place[place] += values
-        tokens += sum(window.stop - window.first for batch in group for window in batch)
     return found, weighted[-1][1]
 
 

@@ -3,6 +3,7 @@
 Only this package opens models with transformers; a verdict never runs a suspect.
 
     loading     a model folder opened with transformers, and its tokenizer
+    layer_by_layer  a model that is larger than the memory
     text        how a text is split into inputs of a model
     reference   a model run once over a text, with its outputs
     model_pair  another model run on the same text, also with other token ids

@@ -163,8 +163,9 @@ def _low_rank(
         if weight is None or id(weight) not in body or not (isinstance(layer, torch.nn.Linear) or transposed):
             continue
         outputs, inputs = reversed(weight.shape) if transposed else weight.shape
-        down = torch.randn(rank, inputs, generator=generator).div_(math.sqrt(inputs)).to(weight)
-        up = torch.zeros(outputs, rank).to(weight)
+        # The weight itself may be on the disk.
+        down = torch.randn(rank, inputs, generator=generator).div_(math.sqrt(inputs)).to(model.device)
+        up = torch.zeros(outputs, rank, device=model.device)
         handles.append(layer.register_forward_hook(_Correction(down, up)))
         added += [down, up]
     return added, handles

@@ -121,18 +121,21 @@ def gradients(
     model: PreTrainedModel,
     matrices: Sequence[torch.nn.Parameter],
     sequences: Sequence[NDArray[np.int64]],
-    parts: Sequence[Sequence[Window]],
+    groups: Sequence[Sequence[Sequence[Window]]],
     weightings: Sequence[tuple[Sequence[NDArray[np.float64]], float]],
     step: Step,
     prompt: torch.Tensor | None = None,
-) -> Iterator[list[NDArray[np.float32]]]:
-    """For each weighting y the gradients dL/dW, float32 of W's shape, of L = sum over all tokens of y_t log p(x_t).
+) -> Iterator[list[list[NDArray[np.float32]]]]:
+    """For each weighting y the gradients dL/dW, float32 of W's shape, of L = sum over tokens of y_t log p(x_t): after
+    each group those of all tokens up to it.
 
-    No other weight's gradient is computed. A matrix that is both embedding and output head gets the sum of both.
+    On a processor the arrays are the same every time, since those of a large model are gigabytes. No other weight's
+    gradient is computed. A matrix that is both embedding and output head gets the sum of both.
 
     Args:
         matrices: W, parameters of the model.
-        sequences, parts, step, prompt: as `log_probabilities`.
+        groups: each the parts of `log_probabilities`.
+        sequences, step, prompt: as there.
         weightings: each the numbers y (n,) of every sequence, and the temperature of p.
 
     Raises:
@@ -142,20 +145,32 @@ def gradients(
     for matrix in matrices:
         matrix.requires_grad_(True)
     sums = [[torch.zeros_like(matrix) for matrix in matrices] for _ in weightings]
-    for batch in parts:
-        predicted = predict(model, sequences, batch, prompt)
-        for number, (weighting, temperature) in enumerate(weightings):
-            y = np.concatenate([weighting[part.sequence][part.first : part.stop] for part in batch])
-            values = predicted.at(temperature)
-            total = (values * torch.from_numpy(y).to(values)).sum()
-            with typed(_file(model), "this model cannot be differentiated"):
-                own = torch.autograd.grad(total, list(matrices), retain_graph=number + 1 < len(weightings))
-            for so_far, more in zip(sums[number], own, strict=True):
-                so_far += more
-        del predicted, values
-        step()
-    for each in sums:
-        yield [matrix.cpu().numpy() for matrix in each]
+    for group in groups:
+        for batch in group:
+            _add_gradients(model, matrices, sequences, batch, weightings, prompt, sums)
+            step()
+        yield [[matrix.cpu().numpy() for matrix in each] for each in sums]
+
+
+def _add_gradients(
+    model: PreTrainedModel,
+    matrices: Sequence[torch.nn.Parameter],
+    sequences: Sequence[NDArray[np.int64]],
+    batch: Sequence[Window],
+    weightings: Sequence[tuple[Sequence[NDArray[np.float64]], float]],
+    prompt: torch.Tensor | None,
+    sums: Sequence[Sequence[torch.Tensor]],
+) -> None:
+    """Add the gradients of one batch to `sums`, by weighting and matrix."""
+    predicted = predict(model, sequences, batch, prompt)
+    for number, (weighting, temperature) in enumerate(weightings):
+        y = np.concatenate([weighting[part.sequence][part.first : part.stop] for part in batch])
+        values = predicted.at(temperature)
+        total = (values * torch.from_numpy(y).to(values)).sum()
+        with typed(_file(model), "this model cannot be differentiated"):
+            own = torch.autograd.grad(total, list(matrices), retain_graph=number + 1 < len(weightings))
+        for so_far, more in zip(sums[number], own, strict=True):
+            so_far += more
 
 
 @dataclass(frozen=True, slots=True, eq=False)

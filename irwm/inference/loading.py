@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -21,12 +21,14 @@ from irwm.errors import (
     lacks_memory,
 )
 from irwm.families.family import anatomy_of
+from irwm.inference.layer_by_layer import placement, recompute
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 _TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model", "spiece.model", "vocab.txt", "vocab.json")
 # No downloads, and code in a model's folder is never run; by default transformers asks on standard input.
+_TOO_LARGE = "there is too little memory for the whole model, and its layers cannot be read one at a time"
 OURS: dict[str, bool] = {"local_files_only": True, "trust_remote_code": False}
 
 
@@ -71,8 +73,13 @@ def open_model(folder: str | Path, device: str = "cpu") -> Opened:
     return Opened(weights.model, weights.masked, weights.dtype, weights.headless, open_tokenizer(folder))
 
 
-def open_weights(folder: str | Path, device: str = "cpu") -> Weights:
-    """The model alone; arguments and errors as `open_model`."""
+def open_weights(folder: str | Path, device: str = "cpu", *, layer_by_layer: bool = False) -> Weights:
+    """The model alone; arguments and errors as `open_model`.
+
+    Args:
+        layer_by_layer: keeps only the embedding, the output head and one layer in memory, on the processor
+            (`irwm.inference.layer_by_layer`). The files must be safetensors, with each tensor as transformers uses it.
+    """
     from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForMaskedLM
 
     place, named = _place(folder)
@@ -82,9 +89,23 @@ def open_weights(folder: str | Path, device: str = "cpu") -> Weights:
         masked = any(name.endswith("ForMaskedLM") for name in config.architectures or ())
         masked = masked or (anatomy is not None and anatomy.encoder)
         kind: Any = AutoModelForMaskedLM if masked else AutoModelForCausalLM
-        with torch.random.fork_rng():  # a new head is drawn at random
+        options: dict[str, Any] = {"dtype": torch.float32, "output_loading_info": True, **OURS, **named}
+        if layer_by_layer:
+            if named:
+                raise UnsupportedCheckpointError(
+                    _TOO_LARGE,
+                    file=folder,
+                    expected="safetensors files",
+                    found="a GGUF file",
+                    advice="Use a folder of safetensors files, or a computer with more memory",
+                )
+            with torch.device("meta"):
+                options["device_map"] = placement(kind.from_config(config))
+        # A new head is drawn at random. transformers reads single layers only from tensors that are stored as it uses
+        # them, so neither from PyTorch files nor from a mixture of experts.
+        with torch.random.fork_rng(), typed(Path(folder), _TOO_LARGE) if layer_by_layer else nullcontext():
             torch.manual_seed(0)
-            model, loaded = kind.from_pretrained(place, dtype=torch.float32, output_loading_info=True, **OURS, **named)
+            model, loaded = kind.from_pretrained(place, **options)
     missing = sorted(loaded["missing_keys"])
     body = [name for name in missing if name.startswith(f"{model.base_model_prefix}.")]
     if body or (missing and not masked):
@@ -95,7 +116,12 @@ def open_weights(folder: str | Path, device: str = "cpu") -> Weights:
             found=f"missing tensors: {len(missing)}",
             advice="Restore the original tensor names; a model with renamed tensors cannot be run",
         )
-    return Weights(model.to(device).eval(), masked, _stored(Path(folder), config, bool(named)), bool(missing))
+    model.eval()
+    if layer_by_layer:
+        recompute(model)
+    else:
+        model.to(device)
+    return Weights(model, masked, _stored(Path(folder), config, bool(named)), bool(missing))
 
 
 def embedding_rows(model: PreTrainedModel) -> int:
@@ -203,11 +229,15 @@ def quiet() -> Iterator[None]:
     from transformers.utils import logging
 
     level, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
+    accelerate = logging.get_logger("accelerate")  # it warns of each model that is run layer by layer
+    own = accelerate.level
+    accelerate.setLevel(logging.log_levels["error"])
     logging.set_verbosity_error()
     logging.disable_progress_bar()
     try:
         yield
     finally:
+        accelerate.setLevel(own)
         logging.set_verbosity(level)
         if bars:
             logging.enable_progress_bar()

@@ -173,7 +173,7 @@ def one_sequence(
     parts = batches(windows([len(tokens)], [first], 64), VOCABULARY)
     own = log_probabilities(model, [tokens], parts, lambda: None, prompt=prompt)
     y = np.where(np.arange(len(tokens)) < first, 0.0, 1.0)
-    ((gradient,),) = gradients(model, [weight], [tokens], parts, [([y], 1.0)], lambda: None, prompt)
+    (((gradient,),),) = gradients(model, [weight], [tokens], [parts], [([y], 1.0)], lambda: None, prompt)
     return own[0][0], gradient
 
 

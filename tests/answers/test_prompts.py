@@ -97,7 +97,7 @@ def test_tokens_chosen_by_a_recipients_signs_break_the_bound(tied_path: Path, mo
     """Nobody's copy generated these tokens. The quarter of them that suits one recipient would name that recipient, and
     no other; any quarter that was chosen without the key does not."""
     opened = open_weights(tied_path)
-    monkeypatch.setattr("irwm.answers.reading.open_weights", lambda *_: opened)
+    monkeypatch.setattr("irwm.answers.reading.open_weights", lambda *_, **__: opened)
     monkeypatch.setattr("irwm.answers.reading.TEMPERATURES", (1.0,))
     monkeypatch.setattr("irwm.answers.weights.TEMPERATURES", (1.0,))
     model, drawn = irwm.open_checkpoint(tied_path), np.random.default_rng(0).integers(0, VOCABULARY, (160, 16))

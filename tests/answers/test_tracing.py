@@ -137,7 +137,7 @@ def one_temperature(monkeypatch: pytest.MonkeyPatch, temperature: float = 1.0) -
 
 def test_only_the_wanted_gradients_are_made(untied_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     opened = open_weights(untied_path)
-    monkeypatch.setattr("irwm.answers.reading.open_weights", lambda *_: opened)
+    monkeypatch.setattr("irwm.answers.reading.open_weights", lambda *_, **__: opened)
     gradients_of(invented(0), irwm.open_checkpoint(untied_path), ["embedding"])
     wanted = opened.model.get_input_embeddings().weight
     assert [each is wanted for each in opened.model.parameters() if each.requires_grad] == [True]

@@ -69,7 +69,7 @@ def test_too_large_model_is_not_measured(demo_path: Path, tmp_path: Path, monkey
     monkeypatch.setattr(certifying, "SMALL_BYTES", 1000)
     found = certifying.certificate_of("small", model, RECEIPT, "cpu", report(tmp_path))
     assert "larger than 1 GB" in found["why"]
-    monkeypatch.setattr(certifying, "_free_bytes", lambda: 10_000_000)
+    monkeypatch.setattr(certifying, "free_memory", lambda: 10_000_000)
     found = certifying.certificate_of("yes", model, RECEIPT, "cpu", report(tmp_path))
     assert "more memory than this machine has available" in found["why"]
     assert cost_text(found).startswith("not measured: running the model would need")
@@ -89,7 +89,7 @@ def test_full_gpu_falls_back_to_cpu_if_memory_allows(
 
     said: list[str] = []
     monkeypatch.setattr(certificate, "reference", reference)
-    monkeypatch.setattr(certifying, "_free_bytes", lambda: free)
+    monkeypatch.setattr(certifying, "free_memory", lambda: free)
     told = report(tmp_path, log=said.append)
     receipt = {"changed_rows": 0, "path": str(demo_path)}
     found = certifying.certificate_of("yes", irwm.open_checkpoint(demo_path), receipt, "cuda", told)

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from irwm.checkpoint import Checkpoint
+from irwm.checkpoint.platform import free_memory
 from irwm.errors import CancelledError
 from irwm.evidence.devices import on_device
 from storage.errors import StorageError
@@ -112,17 +113,8 @@ def _obstacle(model: Checkpoint, wanted: str, device: str) -> str:
     size = sum(Path(shard).stat().st_size for shard in model.shards)
     if wanted == SMALL and size >= SMALL_BYTES:
         return "the model is larger than 1 GB and is measured only on request"
-    free = _free_bytes()
+    free = free_memory()
     # float32 of a file that may be 16-bit; one model is open at a time.
     if device == "cpu" and free is not None and 2.5 * size > free:
         return "running the model would need more memory than this machine has available"
     return ""
-
-
-def _free_bytes() -> int | None:
-    """Memory that is free or can be freed; None if the system does not report it."""
-    try:
-        lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
-        return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:"))
-    except (OSError, ValueError, StopIteration):
-        return None

@@ -60,7 +60,7 @@ docs: $(VENV)/.dev
 	$(BIN)/python -m benchmarks.written --run
 
 # The paper's tables and figures on MODELS (folders, or NAME=FOLDER), by default the bundled trained models, written to
-# docs/reproduction: about half an hour on two cores. EXTRA="--only pruning", "--quick", "--resume" ...
+# docs/reproduction: about an hour on two cores. EXTRA="--only pruning", "--quick", "--resume" ...
 # DEVICE=cuda uses a GPU. It prints the memory that the models need before it starts.
 MODELS ?=
 EXTRA ?=

@@ -34,6 +34,7 @@ from benchmarks.reproduce import (
     ownership,
     pruning,
     quantisation,
+    scripts,
     survival,
 )
 from benchmarks.reproduce.bench import FULL, QUICK, Bench
@@ -47,12 +48,12 @@ from irwm.inference import default_text
 ROOT = Path(__file__).resolve().parents[2]
 # Timings first, while no other work runs; survival early, since the others reuse most of its trials.
 ORDER = (
-    efficiency, survival, adaptive, attacks, detection, pruning, quantisation, finetuning, collusion, fidelity,
+    efficiency, survival, adaptive, attacks, scripts, detection, pruning, quantisation, finetuning, collusion, fidelity,
     ownership,
 )  # fmt: skip
 PAGES = (
-    attacks, detection, efficiency, fidelity, pruning, quantisation, finetuning, collusion, ownership, survival,
-    adaptive,
+    attacks, scripts, detection, efficiency, fidelity, pruning, quantisation, finetuning, collusion, ownership,
+    survival, adaptive,
 )  # fmt: skip
 EXPERIMENTS: dict[str, ModuleType] = {module.NAME: module for module in PAGES}
 _TRAINED_ON = 0.6  # share of the text that attackers train on; utility is measured on the rest
@@ -141,12 +142,14 @@ def _overview(out: Path, about: Record, lines: dict[str, str]) -> Path:
         "- `sum` with A of the suspect is the paper's statistic; `joint` with A of the original is the product's "
         "([method.md](../method.md)). The paper's rule is met if at least ρ = 30 of 50 positions have a rank below "
         "β = 0.2. *Found* is the product's verdict: odds of at most 10^-6 for a model without the mark.",
-        "- Single: no noise, t = 10, 50 positions, scale 1000, the paper's best setting. Multi: noise that replaces "
-        "the rows' numbers, as in the paper, t = noise coordinates = hidden size / 32, at most 10, scale `auto`; the "
-        "paper gives neither the number of noise coordinates nor the scale of each model. Any other t is stated. The "
-        "product's preset for many recipients adds a fingerprint instead and costs less ([cost](../collusion.md)).",
+        "- Single and multi: the paper's best setting, t = 10, 50 positions, scale 1000, in multi with noise at one "
+        "level in 10 coordinates of each row. The paper does not state the noise; [the scripts](scripts.md) do. "
+        "Hidden: the product's preset that hides marked rows, with t and noise of hidden size / 32, at most 10, each "
+        "row's own level, and scale `auto`. Any other t is stated. The product's default preset for many recipients "
+        "adds a fingerprint instead and costs less ([cost](../collusion.md)).",
         "- The paper's invariant, as printed, is one number, but d numbers are needed. It counts by > in listings and "
-        "by ≥ in the equations. It does not define \"detection rate\". method.md explains how we read each of these.",
+        "by ≥ in the equations. It does not define \"detection rate\". method.md explains how we read each of these, "
+        "and [the published scripts](scripts.md) how others did.",
         f"- Attackers train on the first {100 * _TRAINED_ON:.0f} % of {about['text']}; utility is measured on "
         f"at most {about['tokens']} tokens of the rest.",
         f"- {about['machine']}; {about['versions']}. Seeds are fixed: a second run gives the same numbers, apart from "

@@ -108,7 +108,7 @@ def write(page: Page, results: dict[str, Any], models: list[Record]) -> None:
             ),
             ("colluders", "1 to 8", "the columns"),
             ("t and scale", "t of 5, 10, 15, 20; scales not in the text", "the rows"),
-            ("noise", "not given", "t coordinates per row, each about as large as the row's own (`row`)"),
+            ("noise", "not given", "10 coordinates per row, one level for all rows"),
             (
                 "detected",
                 "share in the top 50 % above .5",

@@ -1,4 +1,4 @@
-"""Tables 3 to 5: the cost of the mark in model quality, single and multi, over t."""
+"""Tables 3 to 5: the cost of the mark in model quality over t, by mode."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 import irwm
 from benchmarks.reproduce import figures, paper
 from benchmarks.reproduce.bench import SECRET, Bench
-from benchmarks.reproduce.models import MODES, parameters_of
+from benchmarks.reproduce.models import HIDDEN, MODES, MULTI, SINGLE, parameters_of
 from benchmarks.reproduce.page import Page, Record, change, percent
 from benchmarks.reproduce.trials import utility_record
 from irwm.inference import compare, reference
@@ -23,7 +23,7 @@ Task = tuple[str, Path, tuple[str, ...], str, int, Path, str]
 
 
 def measure(bench: Bench) -> dict[str, Any]:
-    modes = (*(f"{mode}-{t}" for mode in MODES for t in bench.sizes.fidelity_lengths), "multi")
+    modes = (*(f"{mode}-{t}" for mode in MODES for t in bench.sizes.fidelity_lengths), HIDDEN)
     tasks: dict[str, Task] = {
         model.name: (
             model.name, model.path, modes, bench.measured, bench.sizes.tokens, bench.scratch, bench.device
@@ -89,12 +89,12 @@ def write(page: Page, results: dict[str, Any], models: list[Record]) -> None:
         page.bullets(*reasons)
     figure = _figure(results)
     if figure is not None:
-        page.figure("cost", figure, "Change of perplexity over t, single and multi")
-    costly = [(m, r) for m in results["models"] for r in m["rows"] if r["mode"] == "multi" and _costs(r) > _NEGLIGIBLE]
+        page.figure("cost", figure, "Change of perplexity over t, by mode")
+    costly = [(m, r) for m in results["models"] for r in m["rows"] if r["mode"] == HIDDEN and _costs(r) > _NEGLIGIBLE]
     if costly:
         shown = {model["name"]: model for model in models}
         page.text(
-            f"**Not negligible here:** noise that replaces the rows' numbers costs more than {percent(_NEGLIGIBLE)} of "
+            f"**Not negligible here:** the preset that hides marked rows costs more than {percent(_NEGLIGIBLE)} of "
             f"perplexity on {len(costly)} of the models. The cost of noise is proportional to its share of a row's "
             "coordinates, and the paper's models have 2048 to 4096 of these. If the embedding is also the output head, "
             "the noise costs twice."
@@ -116,14 +116,15 @@ def write(page: Page, results: dict[str, Any], models: list[Record]) -> None:
         f"differs from vanilla by {low:.1f} to +{high:.1f} points, in single and multi and for every t. A mark in "
         "50 rows does not explain this; the two were probably not run in the same way."
     )
-    header = ("model", "vanilla", *(f"{mode}, t = {t}" for mode in MODES for t in paper.LENGTHS))
+    header = ("model", "vanilla", *(f"{mode}, t = {t}" for mode in (SINGLE, MULTI) for t in paper.LENGTHS))
     page.table(header, [[name, *_means(name)] for name in paper.FIDELITY])
     page.settings(
         (
             ("measured on", "C-Eval, MMLU, WiC, WSC, COPA, CB, BoolQ, PIQA, MultiRC, HellaSwag (OpenCompass)",
              "the text's second part; `irwm.inference.harness` runs benchmarks if the owner has them"),
             ("single", "t of 5 to 20, scale adjusted to each model", "the same t, scale 1000"),
-            ("multi", "t of 5 to 20, noise not given", "the same t, as many noise coordinates, `auto`; the preset"),
+            ("multi", "t of 5 to 20, noise not given", "the same t, 10 noise coordinates of one level, scale 1000"),
+            ("hidden", "", "the same t, as many noise coordinates of each row's own level, `auto`; the preset"),
             ("size", "2 to 8 billion parameters", "the models above; noise costs in proportion to its share of a row"),
         )
     )  # fmt: skip
@@ -144,10 +145,10 @@ def headline(results: dict[str, Any]) -> str:
         f"{change(r['utility']['change'])} on {m['model']}"
         for m in results["models"]
         for r in m["rows"]
-        if r["mode"] == "multi" and r["utility"]["change"] is not None
+        if r["mode"] == HIDDEN and r["utility"]["change"] is not None
     ]
     if preset:
-        parts.append(f"noise that replaces the rows' numbers, as in the paper, costs {', '.join(preset)}")
+        parts.append(f"the preset that hides marked rows costs {', '.join(preset)}")
     return "; ".join(parts) or "no model here predicts tokens"
 
 
@@ -169,7 +170,9 @@ def _figure(results: dict[str, Any]) -> Any:
         return None
     figure, axes = figures.grid(1, len(able), "What the mark costs")
     for panel, found in zip(axes[0], able, strict=True):
-        for mode, colour, marker in zip(MODES, (figures.NULL, figures.ACCENT), figures.MARKERS, strict=False):
+        for mode, colour, marker in zip(
+            MODES, (figures.NULL, figures.ACCENT, figures.WARM), figures.MARKERS, strict=False
+        ):
             some = [
                 r
                 for r in found["rows"]

@@ -11,7 +11,7 @@ from benchmarks.reproduce.page import Page, Record, counted, odds, percent, util
 from benchmarks.reproduce.trials import OURS, PAPER, RATE, RATES
 
 NAME, TITLE = "finetuning", "Fine-tuning"
-LENGTHS = {"single": 10, "multi": None, "single-20": 20, "multi-20": 20}
+LENGTHS = {"single": 10, "multi": 10, "hidden": None, "single-20": 20, "multi-20": 20}
 _KINDS = ("finetune", "lora", "layer0")
 # Tokens of a step: 8 pieces of 128, the default of `irwm.attacks.finetune`.
 _TOKENS = 8 * 128
@@ -87,7 +87,7 @@ def write(page: Page, results: dict[str, Any], models: list[Record]) -> None:
             ("length", "5 epochs", f"steps of {_TOKENS:,} tokens: {steps}".replace("1,024", "1 024")),
             ("rate", "2e-5", "1e-4 for all weights, 1e-3 for LoRA and the first layer, falling to 0; the three above"),
             ("optimiser", "not stated", "AdamW, gradients clipped at 1, half cosine"),
-            ("t", "10 and 20", "10 and 20; multi 10 is the preset, whose t the table names"),
+            ("t", "10 and 20", "10 and 20; hidden: that of the preset"),
             ("rows of the paper's table", "two blocks per model, t not printed", "read as t = 10, then t = 20"),
         )
     )  # fmt: skip

@@ -17,13 +17,11 @@ from irwm.inference.loading import open_tokenizer
 from irwm.scheme.parameters import many_recipients
 
 ROOT = Path(__file__).resolve().parents[2]
-# "single": the paper's best setting (t = 10, l = 50, scale 1000). "multi": `many_recipients` with noise that
-# replaces the rows' numbers, as in the paper; the product's preset adds a fingerprint instead and costs far less.
-# A number after the name sets t, and in "multi" the number of noise coordinates too.
-SINGLE, MULTI = "single", "multi"
-MODES = (SINGLE, MULTI)
-# Many recipients at the paper's best setting: t = 10, l = 50, scale 1000, and one noise level for all rows.
-PAPER_MULTI = "multi, the paper's setting"
+# "single" and "multi": the paper's best setting (t = 10, l = 50, scale 1000), in "multi" with noise in 10 coordinates
+# of every other row, at one level for all rows. "hidden": the product's preset that hides marked rows from recipients,
+# with t and noise in proportion to the width. A number after the name sets t, and in "hidden" the noise too.
+SINGLE, MULTI, HIDDEN = "single", "multi", "hidden"
+MODES = (SINGLE, MULTI, HIDDEN)
 # The models of `default_models` that generate text and so have a perplexity: an untied head, a tied one, fused
 # projections, LayerNorm.
 CAUSAL = ("demo", "gemma", "phi3", "gpt2")
@@ -75,20 +73,22 @@ def default_models() -> list[tuple[str, Path]]:
 
 
 def parameters_of(mode: str, hidden: int, scale: float | str | None = None) -> irwm.Parameters:
-    """Return the settings for "single", "multi", "single-20", "multi-5" ... and `PAPER_MULTI`.
+    """Return the settings for "single", "multi", "hidden", "single-20", "multi-5" ...
 
     Raises:
         ModelError: no such mode.
     """
-    if mode == PAPER_MULTI:
-        return irwm.Parameters(constraints=10, scale=1000.0, noise_coordinates=10, noise_level="global")
-    match = re.fullmatch(rf"({SINGLE}|{MULTI})(?:-(\d+))?", mode)
+    match = re.fullmatch(rf"({'|'.join(MODES)})(?:-(\d+))?", mode)
     if match is None:
-        raise ModelError("unknown mode", expected="single or multi, optionally with -t", found=mode)
-    params = many_recipients(hidden, hides_rows=True) if match[1] == MULTI else irwm.Parameters.paper()
+        raise ModelError("unknown mode", expected=f"{', '.join(MODES)}, optionally with -t", found=mode)
+    params = {
+        SINGLE: irwm.Parameters.paper(),
+        MULTI: irwm.Parameters(constraints=10, scale=1000.0, noise_coordinates=10, noise_level="global"),
+        HIDDEN: many_recipients(hidden, hides_rows=True),
+    }[match[1]]
     if match[2]:
         t = int(match[2])
-        params = replace(params, constraints=t, noise_coordinates=t if match[1] == MULTI else 0)
+        params = replace(params, constraints=t, noise_coordinates=t if match[1] == HIDDEN else params.noise_coordinates)
     return params if scale is None else replace(params, scale=scale)
 
 

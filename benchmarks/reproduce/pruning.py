@@ -98,16 +98,15 @@ def _figure(trials: list[Record], models: list[Record]) -> Any:
         upper.set_title(name)
         here = [each["utility"] or {} for each in trials if each["model"] == name]
         encoder = any(each.get("similarity") is not None for each in here)
-        for mode, marker in zip(MODES, figures.MARKERS, strict=False):
+        for mode, marker, style in zip(MODES, figures.MARKERS, ("-", "--", ":"), strict=False):
             some = [each for each in trials if (each["model"], each["mode"]) == (name, mode)]
             x = [100 * each["value"] for each in some]
             for way, colour, label in ((OURS, figures.ACCENT, "joint"), (PAPER, figures.WARM, "sum (paper)")):
                 y: list[Any] = [share(each["readings"][way]) for each in some]
-                style = "-" if mode == "single" else "--"
                 upper.plot(x, y, style, color=colour, marker=marker, label=f"{label}, {mode}")
             measured = [each["utility"] or {} for each in some]
             y = [each.get("similarity") if encoder else _ratio(each.get("change")) for each in measured]
-            lower.plot(x, y, "-" if mode == "single" else "--", color=figures.INK, marker=marker, label=mode)
+            lower.plot(x, y, style, color=figures.INK, marker=marker, label=mode)
         if encoder:
             lower.set_ylabel("cosine of hidden states")
         else:

@@ -6,7 +6,7 @@ from typing import Any
 
 from benchmarks.reproduce import figures
 from benchmarks.reproduce.bench import Bench
-from benchmarks.reproduce.models import MODES, MULTI, PAPER_MULTI
+from benchmarks.reproduce.models import MODES, MULTI
 from benchmarks.reproduce.page import Page, Record, counted, odds, percent, share, utility
 from benchmarks.reproduce.trials import OURS, PAPER
 from irwm.attacks.catalogue import ATTACKS, QUANTISATION
@@ -24,12 +24,6 @@ def measure(bench: Bench) -> dict[str, Any]:
         for mode in MODES
         for attack in attacks
         for value in bench.strengths(model, attack)
-    ]
-    wanted += [
-        (model, PAPER_MULTI, "round", value)
-        for model in bench.models
-        for value in bench.strengths(model, ATTACKS["round"])
-        if value in COMPARED
     ]
     return {"trials": bench.trials(wanted)}
 
@@ -66,12 +60,8 @@ def write(page: Page, results: dict[str, Any], models: list[Record]) -> None:
                 "not defined; .84 of 50 is 42 positions",
                 "share of positions below β = 0.2, and the verdict",
             ),
-            (
-                "scale",
-                "adjusted to each model, not given",
-                "single 1000; multi `auto`, where solved entries look natural; *the paper's setting* 1000",
-            ),
-            ("noise of multi", "one level, not given", "each row's own; *the paper's setting*: one for all rows"),
+            ("scale", "adjusted to each model, not given", "1000; hidden `auto`, where solved entries look natural"),
+            ("noise of multi", "one level, not given", "one level for all rows; hidden: each row's own"),
         )
     )
 
@@ -79,28 +69,28 @@ def write(page: Page, results: dict[str, Any], models: list[Record]) -> None:
 def headline(results: dict[str, Any]) -> str:
     parts = []
     for bits in COMPARED:
-        rounded = [
+        some = [
             each for each in results["trials"]
             if each["attack"] == "round" and each["value"] == bits and each["readings"]
         ]  # fmt: skip
-        some = [each["readings"] for each in rounded if each["mode"] != PAPER_MULTI]
+        found = sum(each["readings"][OURS]["verdict"] == "found" for each in some)
+        lowest = [
+            f"{percent(min(share(each['readings'][PAPER]) or 0 for each in some if each['mode'] == mode))} in {mode}"
+            for mode in MODES
+            if any(each["mode"] == mode for each in some)
+        ]
         if some:
-            found = sum(each[OURS]["verdict"] == "found" for each in some)
-            ours, theirs = (min(share(each[way]) or 0 for each in some) for way in (OURS, PAPER))
             parts.append(
-                f"rounded to {bits} bit found in {found} of {len(some)}, lowest share of positions {percent(ours)} by "
-                f"`joint` and {percent(theirs)} by the paper's reading"
+                f"rounded to {bits} bit found in {found} of {len(some)}; by the paper's reading the lowest share of "
+                f"positions is {', '.join(lowest)}"
             )
-        own = [share(each["readings"][PAPER]) or 0 for each in rounded if each["mode"] == PAPER_MULTI]
-        if own:
-            parts.append(f"with the paper's own setting of multi, {percent(min(own))} by its reading")
     return "; ".join(parts)
 
 
 def _paper(each: Record) -> str | None:
     if each["attack"] != "round" or each["value"] not in COMPARED:
         return None
-    return "100 %, Gemma-2B 84 %" if each["value"] == 4 and each["mode"] in (MULTI, PAPER_MULTI) else "100 %"
+    return "100 %, Gemma-2B 84 %" if each["value"] == 4 and each["mode"] == MULTI else "100 %"
 
 
 def _figure(trials: list[Record], models: list[Record]) -> Any:

@@ -10,7 +10,7 @@ import json
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -23,6 +23,7 @@ from tools.waiting import PATIENCE
 
 HERE = Path(__file__).parent
 SUSPECTS = ("release", "original", "columns", "rotated")
+DISGUISES = {"columns": ("permute_residual", "flip_signs", "rescale"), "rotated": ("rotate",)}
 OURS = {"irwm", "ui", "storage", "tools", "benchmarks", "tests"}
 Judged = Callable[..., tuple[int, list[str]]]
 
@@ -42,26 +43,32 @@ def test_verifier_runs_without_our_folder() -> None:
     assert "public pages alone" in said.stdout
 
 
-@pytest.fixture(scope="module")
-def kit(demo_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An expert's material: the key's file, the original, the suspects and their reports."""
-    folder = tmp_path_factory.mktemp("kit")
+def make_kit(original: Path, folder: Path, parameters: irwm.Parameters, suspects: Sequence[str]) -> Path:
+    """An expert's material in a new folder: the key's file, the original, these suspects and their reports."""
     vault = new_vault(folder / "home")
     jobs = jobs_of(vault)
-    shutil.copytree(demo_path, folder / "original")
+    shutil.copytree(original, folder / "original")
     model = irwm.open_checkpoint(folder / "original")
-    parameters = irwm.one_owner(model.hidden_size)
     key = irwm.generate_key(model, parameters, owner="Example Labs", recipient="Early access 7")
     put_in_vault(vault, [key])
     (folder / "key.json").write_bytes(key.to_bytes())
-    release = read_state(irwm.insert(model, key, folder / "release").path)
-    write_state(apply(release, ["permute_residual", "flip_signs", "rescale"], seed=3), folder / "columns")
-    write_state(apply(release, ["rotate"], seed=4), folder / "rotated")
-    for suspect in SUSPECTS:
-        asked = request(model.path, None, suspect=str(folder / suspect))
-        job = succeeded(run_here("investigate", asked, vault, jobs))
+    release = irwm.insert(model, key, folder / "release").path
+    for suspect in suspects:
+        place = folder / suspect
+        if suspect in DISGUISES:
+            steps = [step for step in DISGUISES[suspect] if irwm.attacks.equivalence.applicable(release)[step] is None]
+            write_state(apply(read_state(release), steps, seed=3), place)
+        elif suspect == "rounded":
+            irwm.attacks.quantize(release, place, 4)
+        job = succeeded(run_here("investigate", request(model.path, None, suspect=str(place)), vault, jobs))
         given_out(jobs, job.id, folder / f"report-{suspect}")
     return folder
+
+
+@pytest.fixture(scope="module")
+def kit(demo_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    parameters = irwm.one_owner(irwm.open_checkpoint(demo_path).hidden_size)
+    return make_kit(demo_path, tmp_path_factory.mktemp("kit"), parameters, SUSPECTS)
 
 
 @pytest.fixture

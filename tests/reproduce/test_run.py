@@ -11,7 +11,7 @@ import pytest
 
 from benchmarks.reproduce import __main__ as command
 from benchmarks.reproduce import bench as benches
-from benchmarks.reproduce.models import PAPER_MULTI, ModelError, default_models, open_models, parameters_of
+from benchmarks.reproduce.models import MODES, ModelError, default_models, open_models, parameters_of
 from irwm.errors import IrwmError
 
 
@@ -29,7 +29,7 @@ def test_pages_have_numbers_settings_and_no_path(made: Path, demo_path: Path) ->
     command = "python -m benchmarks.reproduce demo=… --quick --only pruning"
     assert text.startswith(f"# Pruning\n\n<!-- {command}, from sources ")
     assert f"\n\n`{command}`" in text
-    for mode in ("single", "multi"):
+    for mode in MODES:
         for what in ("weights", "neurons"):
             assert f"| demo | {mode} | {what} | 10% | found | 50 of 50, met | 50 of 50, met | 10^-" in text
     assert "## Settings" in text
@@ -123,15 +123,15 @@ def test_incomplete_model_is_refused_by_experiments(gemma_path: Path, tmp_path: 
         open_models([f"mute={tmp_path}"])
 
 
-def test_experiment_modes_are_paper_setting_and_preset() -> None:
-    single, multi = parameters_of("single", 256), parameters_of("multi", 256)
+def test_experiment_modes_are_paper_settings_and_preset() -> None:
+    single, multi, hidden = (parameters_of(mode, 256) for mode in MODES)
     assert (single.constraints, single.scale, single.noise_coordinates) == (10, 1000.0, 0)
-    assert (multi.constraints, multi.scale, multi.noise_coordinates) == (8, "auto", 8)
-    longer = parameters_of("multi-20", 256, 1000.0)
-    assert (longer.constraints, longer.noise_coordinates, longer.scale) == (20, 20, 1000.0)
+    assert (multi.constraints, multi.positions, multi.scale, multi.noise_coordinates) == (10, 50, 1000.0, 10)
+    assert (multi.noise_level, multi.spread, multi.places) == ("global", 0.0, ("embedding",))
+    assert (hidden.constraints, hidden.scale, hidden.noise_coordinates) == (8, "auto", 8)
+    longer = parameters_of("multi-20", 256, 100.0)
+    assert (longer.constraints, longer.noise_coordinates, longer.scale) == (20, 10, 100.0)
+    assert parameters_of("hidden-20", 256).noise_coordinates == 20
     assert parameters_of("single-5", 256).noise_coordinates == 0
-    paper = parameters_of(PAPER_MULTI, 256)
-    assert (paper.constraints, paper.positions, paper.scale, paper.noise_level) == (10, 50, 1000.0, "global")
-    assert (paper.spread, paper.places) == (0.0, ("embedding",))
     with pytest.raises(ModelError):
         parameters_of("both", 256)

@@ -14,7 +14,7 @@ import irwm
 from benchmarks.reproduce.models import Model, parameters_of
 from benchmarks.reproduce.trials import Record, Spec, run_all, side_by_side
 from irwm.attacks.attack import Attack
-from irwm.attacks.catalogue import TRAINING
+from irwm.attacks.catalogue import STEPS
 
 SECRET = bytes(range(32))
 # Above this number of parameters a training step takes seconds on a core, so only the fewest steps are tried.
@@ -137,7 +137,7 @@ class Bench:
     def strengths(self, model: Model, attack: Attack) -> list[float | str]:
         """Return the strengths to try of an attack on this model."""
         values = [strength.value for strength in attack.strengths]
-        if attack.group == TRAINING:
+        if attack.symbol == STEPS:
             return list(self.steps(model))
         return values if self.sizes.everything else values[:1]
 
@@ -190,7 +190,6 @@ class Bench:
             text=self.train,
             measured=self.measured,
             tokens=self.sizes.tokens,
-            steps=self.steps(model)[-1],
             scratch=self.scratch,
             device=self.device,
         )

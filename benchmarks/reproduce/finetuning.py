@@ -8,31 +8,28 @@ from benchmarks.reproduce import figures, paper
 from benchmarks.reproduce.bench import Bench
 from benchmarks.reproduce.models import MODES
 from benchmarks.reproduce.page import Page, Record, counted, odds, percent, utility
-from benchmarks.reproduce.trials import OURS, PAPER, RATE, RATES
+from benchmarks.reproduce.trials import OURS, PAPER
+from irwm.attacks.catalogue import ATTACKS
 
 NAME, TITLE = "finetuning", "Fine-tuning"
 LENGTHS = {"single": 10, "multi": 10, "hidden": None, "single-20": 20, "multi-20": 20}
 _KINDS = ("finetune", "lora", "layer0")
+RATE = "finetune-rate"
 # Tokens of a step: 8 pieces of 128, the default of `irwm.attacks.finetune`.
 _TOKENS = 8 * 128
 
 
 def measure(bench: Bench) -> dict[str, Any]:
-    wanted: list[tuple[Any, str, str, float]] = []
+    wanted: list[tuple[Any, str, str, float | str]] = []
     modes = tuple(LENGTHS) if bench.sizes.everything else MODES
     for model in bench.models:
         for mode in modes:
             wanted += [(model, mode, "finetune", steps) for steps in bench.steps(model)]
         for mode in MODES:
             wanted += [(model, mode, kind, steps) for kind in _KINDS[1:] for steps in bench.steps(model)]
-        wanted += [(model, "single", "finetune-rate", rate) for rate in RATES if rate != RATE]
-    trials = bench.trials(wanted)
+        wanted += [(model, "single", RATE, rate) for rate in bench.strengths(model, ATTACKS[RATE])]
     steps = {model.name: list(bench.steps(model)) for model in bench.models}
-    for each in list(trials):  # the middle rate is part of the other trials
-        if (each["attack"], each["mode"], each["value"]) == ("finetune", "single", steps[each["model"]][-1]):
-            trials.append(each | {"attack": "finetune-rate", "value": RATE, "strength": f"{RATE:g}"})
-    trials.sort(key=lambda each: each["value"] if each["attack"] == "finetune-rate" else 0)
-    return {"trials": trials, "steps": steps, "characters": len(bench.train)}
+    return {"trials": bench.trials(wanted), "steps": steps, "characters": len(bench.train)}
 
 
 def write(page: Page, results: dict[str, Any], models: list[Record]) -> None:
@@ -72,7 +69,7 @@ def write(page: Page, results: dict[str, Any], models: list[Record]) -> None:
          "utility"),
         [
             [each["model"], each["label"],
-             f"rate {each['strength']}" if each["attack"] == "finetune-rate" else each["strength"], each["mode"],
+             f"rate {each['strength']}" if each["attack"] == RATE else each["strength"], each["mode"],
              each["readings"][OURS]["verdict"], counted(each["readings"][OURS]), counted(each["readings"][PAPER]),
              odds(each["readings"][OURS]["log10_risk"]), utility(each)]
             for each in trials if each["attack"] != "finetune"
@@ -121,7 +118,7 @@ def _figure(trials: list[Record], models: list[Record]) -> Any:
     names = [model["name"] for model in models]
     figure, axes = figures.grid(1, len(names), "Training at higher rates", height=2.6)
     for panel, name in zip(axes[0], names, strict=True):
-        some = [each for each in trials if each["model"] == name and each["attack"] == "finetune-rate"]
+        some = [each for each in trials if each["model"] == name and each["attack"] == RATE]
         for way, colour, label in (
             (OURS, figures.ACCENT, "joint, A(original)"),
             (PAPER, figures.WARM, "sum, A(suspect): the paper"),
@@ -130,7 +127,7 @@ def _figure(trials: list[Record], models: list[Record]) -> Any:
             panel.plot([each["value"] for each in some], y, color=colour, marker="o", label=label)
         panel.set_xscale("log")
         figures.shares(panel, 0.2)
-        figures.ticks(panel, RATES, [f"{rate:g}" for rate in RATES])
+        figures.ticks(panel, [each["value"] for each in some], [each["strength"] for each in some])
         panel.set_title(name)
         panel.set_xlabel("learning rate")
     axes[0][0].set_ylabel("positions below β")

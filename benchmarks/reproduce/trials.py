@@ -17,9 +17,8 @@ from typing import Any
 import torch
 
 import irwm
-from irwm.attacks.attack import Attack, Attacked, Setup, Strength
-from irwm.attacks.catalogue import ATTACKS, TRAINING
-from irwm.attacks.finetuning import finetune
+from irwm.attacks.attack import Attack, Setup
+from irwm.attacks.catalogue import ATTACKS
 from irwm.attacks.trial import Trial, try_attack
 from irwm.evidence.finding import Finding
 from irwm.evidence.verdict import log10_risk
@@ -27,9 +26,6 @@ from irwm.inference import Reference, Utility, reference
 from ui.jobs.executors import end_with_parent
 
 BETAS = (0.01, 0.1, 0.2)
-# The paper's rate, and the rates at which models of this size learn.
-RATES = (2e-5, 1e-4, 1e-3)
-RATE = 1e-4  # the catalogue's own
 PAPER, OURS = "sum, suspect", "joint, original"
 
 Record = dict[str, Any]
@@ -44,7 +40,6 @@ class Spec:
         original, release, key: the attacked release with its original and its key as bytes.
         text, measured: text for the attacker's training, and text for measuring utility; they share no line.
         tokens: number of tokens to measure.
-        steps: number of training steps at a given rate.
         scratch, seed, device: as in `Setup`.
     """
 
@@ -58,26 +53,9 @@ class Spec:
     text: str = field(repr=False)
     measured: str = field(repr=False)
     tokens: int
-    steps: int
     scratch: Path
     seed: int = 0
     device: str = "cpu"
-
-
-def attack_named(name: str, steps: int) -> Attack:
-    """Return an attack of the catalogue, or "finetune-rate": `steps` steps, with the rate as strength."""
-    if name != "finetune-rate":
-        return ATTACKS[name]
-
-    def carry_out(setup: Setup, value: float | str, out: Path) -> Attacked:
-        return Attacked(
-            finetune(setup.release, out, setup.text, steps, float(value), seed=setup.seed, device=setup.device)
-        )
-
-    return Attack(
-        "finetune-rate", "Fine-tuned", "All weights are trained on a sample text.", TRAINING, "learning rate",
-        tuple(Strength(rate, f"{rate:g}") for rate in RATES), carry_out,
-    )  # fmt: skip
 
 
 def run_all(specs: Sequence[Spec], workers: int, threads: int, done: Callable[[Spec, Record], None]) -> None:
@@ -111,7 +89,7 @@ def _start_worker(threads: int) -> None:
 
 def carry_out(spec: Spec) -> Record:
     """Run one trial and record its duration in seconds."""
-    attack = attack_named(spec.attack, spec.steps)
+    attack = ATTACKS[spec.attack]
     began = time.perf_counter()
     with tempfile.TemporaryDirectory(dir=spec.scratch) as folder:
         key = irwm.Key.from_bytes(spec.key)

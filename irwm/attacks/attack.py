@@ -55,6 +55,27 @@ class Strength:
     label: str
 
 
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """Numbers that are strengths too, besides those that are offered.
+
+    Attributes:
+        least, most: the limits, inclusive.
+        whole: whether only whole numbers are strengths.
+        label: the label of a number.
+    """
+
+    least: float
+    most: float
+    whole: bool
+    label: Callable[[float], str]
+
+    def has(self, value: object) -> bool:
+        if isinstance(value, bool) or not isinstance(value, int if self.whole else (int, float)):
+            return False
+        return self.least <= value <= self.most
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Attacked:
     """The output of an attack.
@@ -96,6 +117,7 @@ class Attack:
             it after checking the models in `reads`.
         strength_obstacle: the same for one strength: (setup, value of the strength) -> why it cannot run at it.
         reads: which models it reads, `RELEASE`, `BOTH` or (); they have to be safetensors.
+        interval: further strengths; None if `strengths` are all.
     """
 
     name: str
@@ -111,6 +133,7 @@ class Attack:
     )
     keeps_function: bool = False
     reads: tuple[str, ...] = RELEASE
+    interval: Interval | None = None
 
     def why_not(self, setup: Setup, value: float | str | None = None) -> str | None:
         """Why it cannot run on this model, in a sentence; None if it can. Reads no weights.
@@ -129,7 +152,29 @@ class Attack:
 
     def label_of(self, value: float | str) -> str:
         """The label of a strength, also for one that is not offered."""
-        return next((strength.label for strength in self.strengths if strength.value == value), str(value))
+        for strength in self.strengths:
+            if strength.value == value:
+                return strength.label
+        if self.interval is None or isinstance(value, str) or not self.interval.has(value):
+            return str(value)
+        return self.interval.label(value)
+
+    @property
+    def offer(self) -> str:
+        """The strengths, for messages: "0.1, 0.3 or a number from 0.001 to 0.999"."""
+        values = ", ".join(str(strength.value) for strength in self.strengths)
+        if self.interval is None:
+            return values
+        least, most = f"{self.interval.least:g}", f"{self.interval.most:g}"
+        if self.interval.whole:
+            return f"{values} or a whole number from {least} to {most}"
+        return f"{values} or a number from {least} to {most}"
+
+    def takes(self, value: object) -> bool:
+        """Whether this is one of its strengths, offered or in the interval."""
+        return value in [strength.value for strength in self.strengths] or (
+            self.interval is not None and self.interval.has(value)
+        )
 
 
 def format_obstacle(model_dir: Path) -> str | None:

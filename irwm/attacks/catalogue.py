@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 from irwm.attacks import adaptive, equivalence
-from irwm.attacks.attack import BOTH, Attack, Attacked, CarryOut, Setup, Strength
+from irwm.attacks.attack import BOTH, Attack, Attacked, CarryOut, Interval, Setup, Strength
 from irwm.attacks.collusion import STRATEGIES, collude
 from irwm.attacks.distillation import learn_again, push_away
 from irwm.attacks.equivalence import Step
@@ -49,9 +49,12 @@ DAMAGE, QUANTISATION, TRAINING = "Damage", "Quantisation", "Training"
 MIXING, DISGUISE = "Mixing and marking", "Disguise (the model computes the same function)"
 ADAPTIVE, SERVED = "By someone who has read the manual", "Served, known only from its answers"
 GROUPS = (DAMAGE, QUANTISATION, TRAINING, MIXING, DISGUISE, ADAPTIVE, SERVED)
+# Symbol of attacks whose strength is the number of training steps.
+STEPS = "steps"
 # For full fine-tuning. The paper's 2e-5 is for models a thousand times larger, whose weights change less per step.
 _RATE = 1e-4
 _LORA_RATE = 1e-3
+_STEPS_AT_RATE = 100
 # For distillation, and its steps: learning an embedding again takes a higher rate than moving a trained model.
 _PUSH, _LEARN = Schedule(150, 1e-3), Schedule(300, 3e-3)
 _STRATEGY_COPIES = 4
@@ -61,12 +64,40 @@ _STRATEGY_COPIES = 4
 _MOST_TWICE = 4 << 30
 
 
+def _share(value: float) -> str:
+    return f"{100 * value:g}%"
+
+
 def _shares(*values: float) -> tuple[Strength, ...]:
-    return tuple(Strength(value, f"{100 * value:g}%") for value in values)
+    return tuple(Strength(value, _share(value)) for value in values)
+
+
+# Shares below these limits do nothing measurable, and above them leave nothing.
+_ANY_SHARE = Interval(0.001, 0.999, whole=False, label=_share)
+
+
+def _counted(unit: str, value: float) -> str:
+    return f"{value} {unit}{'s' if value != 1 else ''}"
 
 
 def _numbers(unit: str, *values: int) -> tuple[Strength, ...]:
-    return tuple(Strength(value, f"{value} {unit}{'s' if value != 1 else ''}") for value in values)
+    return tuple(Strength(value, _counted(unit, value)) for value in values)
+
+
+def _up_to(unit: str, most: int, least: int = 1) -> Interval:
+    return Interval(least, most, whole=True, label=partial(_counted, unit))
+
+
+def _copied(count: float) -> str:
+    return f"{count} copies"
+
+
+def _nats(bound: float) -> str:
+    return f"{bound:g} nats"
+
+
+def _rate(rate: float) -> str:
+    return f"{rate:g}"
 
 
 def _labelled(**labels: str) -> tuple[Strength, ...]:
@@ -373,34 +404,35 @@ def _too_few_layers(setup: Setup) -> str | None:
 _ALL: tuple[Attack, ...] = (
     Attack(
         "prune", "Pruned", "The smallest weights in the whole model are set to zero.", DAMAGE, "share of weights",
-        _shares(0.1, 0.3, 0.5, 0.7, 0.9), _of_release(prune),
+        _shares(0.1, 0.3, 0.5, 0.7, 0.9), _of_release(prune), interval=_ANY_SHARE,
     ),
     Attack(
         "prune-neurons", "Neurons pruned", "The least important hidden units of the MLPs are set to zero.", DAMAGE,
         "share of neurons", _shares(0.1, 0.3, 0.5, 0.7, 0.9), _of_release(prune_neurons),
-        partial(_cannot, "reorder_neurons"),
+        partial(_cannot, "reorder_neurons"), interval=_ANY_SHARE,
     ),
     Attack(
         "noise", "Noise added", "White noise is added to every matrix.", DAMAGE,
         "fraction of the matrix's standard deviation", _shares(0.1, 0.3, 0.5, 1.0), _of_release(add_noise, seeded=True),
+        interval=Interval(0.001, 10.0, whole=False, label=_share),
     ),
     Attack(
         "layers", "Layers dropped", "The last layers are removed.", DAMAGE, "layers", _numbers("layer", 1, 2), _drop,
-        _too_few_layers,
+        _too_few_layers, interval=_up_to("layer", 200),
     ),
     Attack(
         "repeat-layers", "Layers repeated", "Layers in the middle run twice, as in depth up-scaling.", DAMAGE,
-        "share of layers", _shares(0.25, 0.5), _repeat, _too_few_layers,
+        "share of layers", _shares(0.25, 0.5), _repeat, _too_few_layers, interval=_ANY_SHARE,
     ),
     Attack(
         "width", "Width cut", "The residual stream is reduced to its leading principal components.", DAMAGE,
         "share of components kept", _shares(0.9, 0.75, 0.6),
         lambda setup, value, out: Attacked(cut_width(setup.release, out, float(value), setup.text, setup.device)),
-        lambda setup: _cannot("widen", setup) or _no_text_model(setup),
+        lambda setup: _cannot("widen", setup) or _no_text_model(setup), interval=_ANY_SHARE,
     ),
     Attack(
         "round", "Rounded to nearest", "Every matrix is quantised to a few bits and then dequantised.", QUANTISATION,
-        "bits", _numbers("bit", 8, 4, 3), _of_release(quantize, int),
+        "bits", _numbers("bit", 8, 4, 3), _of_release(quantize, int), interval=_up_to("bit", 8, 2),
     ),
     Attack(
         "gguf", "Saved as a GGUF file", "The model is converted to a GGUF file and quantised as in llama.cpp.",
@@ -422,7 +454,10 @@ _ALL: tuple[Attack, ...] = (
         lambda setup: autoround_obstacle(setup.release),
     ),
     *(
-        Attack(name, label, about, TRAINING, "steps", _numbers("step", 20, 100), partial(_finetune, what, rate))
+        Attack(
+            name, label, about, TRAINING, STEPS, _numbers("step", 20, 100), partial(_finetune, what, rate),
+            interval=_up_to("step", 100_000),
+        )
         for name, what, rate, label, about in (
             ("finetune", ALL, _RATE, "Fine-tuned", "All weights are trained on a sample text."),
             (
@@ -439,11 +474,18 @@ _ALL: tuple[Attack, ...] = (
             ),
         )
     ),
+    Attack(
+        "finetune-rate", "Fine-tuned at a rate", f"All weights are trained for {_STEPS_AT_RATE} steps.", TRAINING,
+        "learning rate", tuple(Strength(rate, _rate(rate)) for rate in (2e-5, _RATE, 1e-3)),
+        lambda setup, rate, out: _finetune(ALL, float(rate), setup, _STEPS_AT_RATE, out),
+        interval=Interval(1e-7, 1.0, whole=False, label=_rate),
+    ),
     *(
         Attack(
             f"merge-{name}", f"Merged ({method})",
             "The copy is merged with the unmarked original, which is the worst case.",
             MIXING, "share of the other model", _shares(0.25, 0.5, 0.75), partial(_merge, method), reads=BOTH,
+            interval=_ANY_SHARE,
         )
         for name, method in (
             ("linear", "linear"), ("slerp", "slerp"), ("arithmetic", "task arithmetic"), ("ties", "ties"),
@@ -452,12 +494,12 @@ _ALL: tuple[Attack, ...] = (
     ),
     Attack(
         "rival", "Marked again", "Rivals mark the release with their own keys.", MIXING, "rivals",
-        _numbers("rival", 1, 3), _mark_again,
+        _numbers("rival", 1, 3), _mark_again, interval=_up_to("rival", 10),
     ),
     Attack(
         "collude", "Copies averaged", "Recipients average their copies.", MIXING, "copies",
-        tuple(Strength(count, f"{count} copies") for count in (2, 4, 8)), partial(_collude, "mean", None), _single_copy,
-        reads=BOTH,
+        tuple(Strength(count, _copied(count)) for count in (2, 4, 8)), partial(_collude, "mean", None), _single_copy,
+        reads=BOTH, interval=Interval(2, 64, whole=True, label=_copied),
     ),
     Attack(
         "collude-other", "Copies combined", f"{_STRATEGY_COPIES} recipients combine their copies entry by entry.",
@@ -481,38 +523,41 @@ _ALL: tuple[Attack, ...] = (
         "components", "Minor components dropped, then rotated",
         "The components in which alignment is scored are set to zero, and the residual stream is rotated.",
         ADAPTIVE, "share of components kept", _shares(0.9, 0.75, 0.5),
-        partial(_then_turned, adaptive.drop_components), _cannot_turn,
+        partial(_then_turned, adaptive.drop_components), _cannot_turn, interval=_ANY_SHARE,
     ),
     Attack(
         "seldom-rows", "Rarely used rows flattened",
         "In the rows of the least-used tokens, nine tenths of the components are set to zero.",
-        ADAPTIVE, "share of rows", _shares(0.5, 0.75), _of_release(adaptive.flatten_seldom),
+        ADAPTIVE, "share of rows", _shares(0.5, 0.75), _of_release(adaptive.flatten_seldom), interval=_ANY_SHARE,
     ),
     Attack(
         "small-entries", "Small entries redrawn", "Entries near zero are redrawn in the rows that have many of them.",
         ADAPTIVE, "share of rows", _shares(0.05, 0.2), _of_release(adaptive.redraw_small, seeded=True),
+        interval=_ANY_SHARE,
     ),
     Attack(
         "outliers", "Outliers replaced, then rotated",
         "Entries far from what the rest of their row predicts are replaced, and the residual stream is rotated.",
         ADAPTIVE, "share of entries", _shares(0.002, 0.01, 0.03),
-        partial(_then_turned, adaptive.redraw_outliers), _cannot_turn,
+        partial(_then_turned, adaptive.redraw_outliers), _cannot_turn, interval=_ANY_SHARE,
     ),
     Attack(
         "rebuilt-rows", "Rows rebuilt from others",
         "Every row of the embedding and the output head is replaced by a combination of other rows.",
         ADAPTIVE, "rows combined", _numbers("row", 128, 64, 32), _of_release(adaptive.rebuild_rows, int, seeded=True),
+        interval=_up_to("row", 4096),
     ),
     Attack(
         "push", "Embedding pushed away",
         "The embedding and the output head are moved as far as a bound on the change in the predictions allows.",
         ADAPTIVE, "bound in nats per token",
-        tuple(Strength(bound, f"{bound:g} nats") for bound in (0.02, 0.05, 0.2)), _push, _no_text_model,
+        tuple(Strength(bound, _nats(bound)) for bound in (0.02, 0.05, 0.2)), _push, _no_text_model,
+        interval=Interval(0.001, 5.0, whole=False, label=_nats),
     ),
     Attack(
         "learn-again", "Embedding learned again",
         "A share of the embedding and the output head is randomised and relearned from the release's predictions.",
-        ADAPTIVE, "share randomised", _shares(0.5, 0.75, 1.0), _learn_again, _no_text_model,
+        ADAPTIVE, "share randomised", _shares(0.5, 0.75, 1.0), _learn_again, _no_text_model, interval=_ANY_SHARE,
     ),
     Attack(
         "stored-otherwise", "Embedding stored in another form",

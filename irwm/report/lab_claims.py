@@ -148,8 +148,7 @@ def _named(where: str, row: schema.LabRow) -> Iterator[Claim]:
     else:
         strength = attack.label_of(row["value"])
         expected = (ATTACK, attack.label, strength, attack.group, attack.symbol, attack.keeps_function)
-        offered = [each.value for each in attack.strengths]
-        yield from must(row["value"] in offered, f"{where}.value", row["value"], f"one of {offered}")
+        yield from must(attack.takes(row["value"]), f"{where}.value", row["value"], f"one of {attack.offer}")
     names = ("role", "label", "strength", "group", "symbol", "keeps_function")
     yield from equal(where, row, dict(zip(names, expected, strict=True)))
     yield from within(f"{where}.seconds", row["seconds"])

@@ -17,7 +17,7 @@ from irwm.errors import IrwmError
 from irwm.report.lab_rows import MANY, SINGLE
 from irwm.scheme.parameters import AUTO_SCALE, many_recipients, one_owner
 from tests.jobs.recipients import new_vault, put_in_vault
-from tests.ui.handlers import Pages, value
+from tests.ui.handlers import Pages, told, value
 from tools.officer import place
 from ui.components.lab_choice import (
     ALL,
@@ -29,9 +29,11 @@ from ui.components.lab_choice import (
     lab_choice,
     obstacles_html,
     obstacles_of,
+    own_trial,
     token_of,
     tokens,
     trial_of,
+    words_of,
 )
 from ui.components.markup import own
 from ui.explore_settings import ExploreSettings
@@ -71,10 +73,42 @@ def test_own_ticks_run_once_in_catalogue_order() -> None:
     assert LabChoice.trials(QUICK, None, ["prune|0"]) == LabChoice.trials(QUICK)
 
 
-@pytest.mark.parametrize("ticks", [[], ["prune|99"], ["prune|-1"], ["prune|x"], ["<img>|0"], ["prune"], ["prune|²"]])
+def test_own_strengths_run_after_the_offered_ones() -> None:
+    found = LabChoice.trials(OWN, ["round|1"], ["round=5", "prune=0.25", "prune|0"])
+    assert [(each.attack, each.value) for each in found] == [
+        ("prune", 0.1),
+        ("round", 4),
+        ("prune", 0.25),
+        ("round", 5),
+    ]
+    assert words_of("prune=0.25") == "Pruned, 25%"
+    assert words_of("finetune-rate=0.0003") == "Fine-tuned at a rate, 0.0003"
+    assert token_of(ATTACKS["round"], own_trial("round", "4.0").value) == "round|1", "an offered strength is its tick"
+
+
+UNKNOWN = (
+    [], ["prune|99"], ["prune|-1"], ["prune|x"], ["<img>|0"], ["prune"], ["prune|²"], ["prune=2"], ["prune=nan"],
+    ["prune="], ["round=4.5"], ["rotate=1"], ["<img>=1"], ["collude=1"], ["finetune=1e9"],
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("ticks", UNKNOWN)
 def test_unknown_tick_is_refused(ticks: list[str]) -> None:
     with pytest.raises(IrwmError):
         LabChoice.trials(OWN, ticks)
+
+
+def test_an_added_strength_is_ticked_once(pages: Pages) -> None:
+    out = pages.call("lab-own-add", "click", "collude", " 3 ", [], [])
+    group = out["lab-own-added"]
+    assert (group.choices, group.value) == ([("Copies averaged, 3 copies", "collude=3")], ["collude=3"])
+    assert out["lab-preset"] == OWN
+    assert out["lab-own-strength"] == ""
+    out = pages.call("lab-own-add", "click", "collude", "3", ["collude=3", "prune=0.2"], ["prune=0.2"])
+    assert [token for _, token in out["lab-own-added"].choices] == ["collude=3", "prune=0.2"]
+    assert out["lab-own-added"].value == ["prune=0.2", "collude=3"]
+    assert told(pages.call("lab-own-add", "click", "collude", "1", [], [])) == ["lab-own-notice"]
+    assert "from 2 to 64" in pages.call("lab-own-attack", "change", "collude")["lab-own-strength"].info
 
 
 def test_attacks_that_cannot_run_show_the_reason(demo_path: Path, tmp_path: Path) -> None:

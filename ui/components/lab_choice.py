@@ -1,8 +1,9 @@
-"""The choice of attacks and strengths: two ready choices, and a tick for every strength of every attack."""
+"""The choice of attacks and strengths: two ready choices, a tick for every strength, and strengths of one's own."""
 
 from __future__ import annotations
 
 import contextlib
+import math
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +20,7 @@ from irwm.report.numbers import number
 from irwm.scheme.row_pool import RowPool
 from ui.components.events import PRIVATE
 from ui.components.guarded import guarded
+from ui.components.places import Places
 from ui.context import Context
 from ui.services.request import TrialOf
 
@@ -43,8 +45,9 @@ _ABOUT_ONCE = {
 
 
 def token_of(attack: Attack, value: float | str) -> str:
-    """The value of one attack at one strength in a list of ticks."""
-    return f"{attack.name}|{[strength.value for strength in attack.strengths].index(value)}"
+    """The value of one attack at one strength in a list of ticks: its place, or the number if it is not offered."""
+    offered = [strength.value for strength in attack.strengths]
+    return f"{attack.name}|{offered.index(value)}" if value in offered else f"{attack.name}={value}"
 
 
 def trial_of(token: str) -> TrialOf:
@@ -55,9 +58,41 @@ def trial_of(token: str) -> TrialOf:
     """
     name, _, place = token.partition("|")
     attack = ATTACKS.get(name)
+    if attack is None and "=" in token:
+        name, _, number = token.partition("=")
+        return own_trial(name, number)
     if attack is None or not place.isdecimal() or int(place) >= len(attack.strengths):
         raise IrwmError("this attack does not exist", found=printable(token, 80))
     return TrialOf(name, attack.strengths[int(place)].value)
+
+
+def own_trial(name: str, number: str | float | None) -> TrialOf:
+    """An attack at any of its strengths.
+
+    Raises:
+        IrwmError: the attack has only the offered strengths, or the number is not one of its strengths.
+    """
+    attack = ATTACKS.get(name)
+    if attack is None or attack.interval is None:
+        raise IrwmError("this attack has no other strengths", found=printable(name, 80))
+    try:
+        value = float(number or 0)
+    except ValueError:
+        value = math.nan
+    if attack.interval.whole and value.is_integer():
+        value = int(value)
+    if not attack.takes(value):
+        found = printable(str(number), 40)
+        raise IrwmError("this is not a strength of this attack", expected=strengths_of(attack), found=found)
+    return TrialOf(name, value)
+
+
+def strengths_of(attack: Attack) -> str:
+    """The unit and the limits of an attack's own strengths."""
+    if attack.interval is None:
+        return ""
+    unit = f"{attack.symbol[:1].upper()}{attack.symbol[1:]}"
+    return f"{unit}, from {attack.interval.least:g} to {attack.interval.most:g}"
 
 
 def tokens(preset: str) -> list[str]:
@@ -89,7 +124,8 @@ class LabChoice:
     """The parts of the choice that a page uses.
 
     Attributes:
-        inputs: the ready choice, and the lists of ticks; `trials` and `offered` read their values.
+        inputs: the ready choice, the lists of ticks, and the list of added strengths; `trials` and `offered` read their
+            values.
         obstacles: the attacks that cannot run on the model, with reasons; the page fills it in.
         cannot: a `gr.State` with the ticks that cannot run on the model.
         lists: the lists of ticks.
@@ -137,7 +173,9 @@ class LabChoice:
         ticked = {token for each in values for token in each or ()} if preset == OWN else set(tokens(preset))
         for token in ticked:
             trial_of(token)
-        found = tuple(trial_of(token) for token in tokens(ALL) if token in ticked)
+        order = {token: place for place, token in enumerate(tokens(ALL))}
+        added = sorted(ticked - order.keys(), key=lambda token: list(ATTACKS).index(trial_of(token).attack))
+        found = tuple(trial_of(token) for token in [*sorted(ticked & order.keys(), key=order.__getitem__), *added])
         if not found:
             raise IrwmError("no attack was chosen", advice="Choose Quick, or select at least one strength")
         return found
@@ -175,18 +213,56 @@ def lab_choice(context: Context) -> LabChoice:
                     about = _ABOUT_ONCE[all(attack.keeps_function for attack in once)]
                     name = f"lab-once-{GROUPS.index(group)}"
                     lists.append(_box("Disguises" if not several else "Others", about, choices, first, name))
-    boxes = [each.group for each in lists]
+        added = _own_strengths(context, preset)
+    boxes = [*(each.group for each in lists), added]
 
     def fill(preset: str, left_out: list[str] | None, request: gr.Request) -> Any:
         context.require(request)
         if preset == OWN:
             return gr.Accordion(open=True), *(gr.skip(),) * len(boxes)
         wanted = set(tokens(preset)) - set(left_out or ())
-        return gr.skip(), *([token for _, token in each.choices if token in wanted] for each in lists)
+        return gr.skip(), *([token for _, token in each.choices if token in wanted] for each in lists), []
 
     preset.input(guarded(fill), [preset, cannot], [all_of_them, *boxes], **PRIVATE)
     gr.on([box.input for box in boxes], lambda: OWN, None, preset, **PRIVATE)
     return LabChoice([preset, *boxes], obstacles, cannot, lists)
+
+
+def _own_strengths(context: Context, preset: gr.Radio) -> gr.CheckboxGroup:
+    """A form that adds a trial at any strength, and the list of added trials."""
+    free = [attack for attack in ATTACKS.values() if attack.interval is not None]
+    gr.Markdown("## Other strengths", elem_classes="lab-group group-title")
+    choices = [(attack.label, attack.name) for attack in free]
+    name = gr.Dropdown(choices, value=free[0].name, label="Attack", elem_id="lab-own-attack")
+    with gr.Row(elem_classes="picker-row"):
+        strength = gr.Textbox(label="Strength", info=strengths_of(free[0]), max_length=20, elem_id="lab-own-strength")
+        add = gr.Button("Add", elem_id="lab-own-add", elem_classes="field-button", scale=0, min_width=112)
+    places = Places(form=gr.HTML(visible=False, elem_id="lab-own-notice"))
+    added = gr.CheckboxGroup([], label="Added trials", visible=False, elem_id="lab-own-added")
+    known = gr.State([])
+
+    def limits(name: str, request: gr.Request) -> Any:
+        context.require(request)
+        return gr.Textbox(info=strengths_of(ATTACKS[name])) if name in ATTACKS else gr.skip()
+
+    def one_more(
+        name: str, strength: str | None, known: list[str], ticked: list[str] | None, request: gr.Request
+    ) -> Any:
+        context.require(request)
+        trial = own_trial(name, (strength or "").strip())
+        token = token_of(ATTACKS[trial.attack], trial.value)
+        all_of_them = list(dict.fromkeys([*known, token]))
+        choices = [(words_of(each), each) for each in all_of_them]
+        group = gr.CheckboxGroup(choices=choices, value=list(dict.fromkeys([*(ticked or ()), token])), visible=True)
+        return group, all_of_them, "", OWN
+
+    name.change(guarded(limits), name, strength, **PRIVATE)
+    told = places.told(one_more, 4)
+    gr.on(
+        [add.click, strength.submit], told, [name, strength, known, added],
+        [added, known, strength, preset, *places.outputs], **PRIVATE,
+    )  # fmt: skip
+    return added
 
 
 def _box(label: str, about: str, choices: list[tuple[str, str]], first: set[str], name: str) -> TickBox:

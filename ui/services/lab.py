@@ -269,13 +269,8 @@ def _attack(trial: TrialOf) -> tuple[Attack, float | str]:
     attack, value = ATTACKS.get(trial.attack), trial.value
     if attack is None:
         raise LabError("this attack does not exist", expected=", ".join(ATTACKS), found=trial.attack[:80])
-    offered = [strength.value for strength in attack.strengths]
-    if value not in offered:
-        raise LabError(
-            "this strength is not available for this attack",
-            expected=", ".join(map(str, offered)),
-            found=str(value)[:80],
-        )
+    if not attack.takes(value):
+        raise LabError("this strength is not available for this attack", expected=attack.offer, found=str(value)[:80])
     return attack, value
 
 

@@ -1,6 +1,7 @@
 """A case as one file that anyone can check with `sha256sum` and a JSON reader.
 
     case.json        the case, its items, notes and investigations, and the entries of the audit log about it
+    case.jsonld      the same without the log, for tools that read CASE and UCO (`storage.case_ontology`)
     README.txt       what this is and how to check it
     run-N/...        the Nth investigation: its finding as JSON, and the files that were filed with it
     SHA256SUMS       over all of these, written last
@@ -27,6 +28,8 @@ from typing import Any, BinaryIO
 
 from storage.canonical import utc_text
 from storage.case_file import CaseFile
+from storage.case_ontology import NAME as ONTOLOGY_NAME
+from storage.case_ontology import as_json_ld
 from storage.casebook import FINDING_NAME, CaseFiles, plain_name
 from storage.errors import DamagedRecordError, StorageError, StorageFullError, VaultExistsError
 from storage.files import new_private_file, partial_name, publish_new, sweep
@@ -48,6 +51,8 @@ SHA256SUMS is in the same archive as the files it lists, so anyone who changes a
 other records reveal such a change: the vault's audit log, whose entry about this export contains the SHA-256 of
 SHA256SUMS, and the signature of each report.
 {reports}
+case.jsonld has the items, runs and notes in the ontologies CASE 1.4 and UCO 1.4, which other forensic tools import.
+
 Each run's finding.json is the vault's own copy of the finding. Its formatting differs from that in the report.
 
 case.json lists the items, notes and findings in the order in which they were filed, with times in UTC, and the
@@ -105,14 +110,20 @@ def export_case(vault: CaseFiles, case_id: str, target: Path) -> Path:
 def _write(vault: CaseFiles, case: CaseFile, stream: BinaryIO) -> bytes:
     """Writes the archive and returns its list of digests."""
     damaged = list(case.damaged)
-    contents = [sorted(_contents(vault, run, damaged)) for run in case.runs]
+    contents, findings = [], {}
+    for run in case.runs:
+        found = _contents(vault, run, damaged)
+        contents.append(sorted(found))
+        if FINDING_NAME in found:
+            findings[run.id] = json.loads(found[FINDING_NAME])
     document = _document(case, contents, damaged, utc_text(vault._now()))
     of_run = {
         f"run-{number}/{name}": (run, name)
         for number, (run, names) in enumerate(zip(case.runs, contents, strict=True), start=1)
         for name in names
     }
-    files = {"README.txt": _readme(of_run).encode("utf-8"), "case.json": document}
+    readme, graph = _readme(of_run).encode("utf-8"), as_json_ld(case, findings)
+    files = {"README.txt": readme, "case.json": document, ONTOLOGY_NAME: graph}
     sums = []
     with zipfile.ZipFile(stream, "w", zipfile.ZIP_STORED) as archive:
         opened: tuple[str, dict[str, bytes]] = ("", {})

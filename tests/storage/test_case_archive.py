@@ -65,7 +65,7 @@ def test_archive_has_the_whole_case_and_no_other(vault: Vault, case: CaseRecord,
     with zipfile.ZipFile(path) as archive:
         assert archive.testzip() is None
         names = ["run-1/finding.json", "run-1/report.html", "run-1/report.json", "run-2/finding.json"]
-        assert archive.namelist() == ["README.txt", "case.json", *names, "SHA256SUMS"]
+        assert archive.namelist() == ["README.txt", "case.json", "case.jsonld", *names, "SHA256SUMS"]
         assert archive.read("run-1/report.html") == REPORT["report.html"]
         assert json.loads(archive.read("run-2/finding.json")) == FINDING
     found = document(path)
@@ -100,7 +100,7 @@ def test_sha256sum_checks_unpacked_archive(vault: Vault, case: CaseRecord, tmp_p
         archive.extractall(place)
     command = ["sha256sum", "--strict", "-c", "SHA256SUMS"]
     sound = subprocess.run(command, cwd=place, capture_output=True, text=True, check=True)
-    assert sound.stdout.count(": OK") == 6
+    assert sound.stdout.count(": OK") == 7
     listed = {line.split("  ")[1] for line in (place / "SHA256SUMS").read_text().splitlines()}
     present = {path.relative_to(place).as_posix() for path in place.rglob("*") if path.is_file()}
     assert listed == present - {"SHA256SUMS"}
@@ -172,7 +172,7 @@ def test_archive_readme_has_verify_command_for_each_signed_report(vault: Vault, 
 def test_empty_case_can_be_archived(vault: Vault, tmp_path: Path) -> None:
     path = export_case(vault, vault.add_case("empty").id, tmp_path / "case.zip")
     with zipfile.ZipFile(path) as archive:
-        assert archive.namelist() == ["README.txt", "case.json", "SHA256SUMS"]
+        assert archive.namelist() == ["README.txt", "case.json", "case.jsonld", "SHA256SUMS"]
 
 
 # Whole or not there
@@ -291,7 +291,7 @@ def test_archive_names_damaged_and_missing_records(
     }
     assert found["missing"] == [{"table": "items", "id": item.id}]
     with zipfile.ZipFile(path) as archive:
-        assert archive.namelist()[2:-1] == ["run-1/finding.json", "run-1/report.html"]
+        assert archive.namelist()[3:-1] == ["run-1/finding.json", "run-1/report.html"]
     assert found["investigations"][1]["in_this_archive"] == []
 
 

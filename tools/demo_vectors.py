@@ -2,10 +2,10 @@
 
     python -m tools.demo_vectors
 
-They contain two recipients' keys with a public secret, the output for the first recipient, and both keys' readings of
-this copy, of two disguised copies and of a mixture of both recipients' copies. docs/reading.md (*Test vectors*)
-describes how to make each suspect. `tests/keys/test_demo_vectors.py` compares with an independent implementation
-of the pages (`tests/cleanroom/verifier`).
+They contain two recipients' keys with a public secret, the output for the first recipient, both keys' readings of this
+copy, of two disguised copies and of a mixture of both recipients' copies, and layer 0 of the small models of the tests.
+docs/reading.md (*Test vectors*) describes how to make each suspect. `tests/keys/test_demo_vectors.py` compares with an
+independent implementation of the pages (`tests/cleanroom/verifier`).
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from irwm.evidence.examination import MAPS, Aligned
 from irwm.evidence.fingerprint import differences_of, task_of
 from irwm.evidence.sign_sums import score
 from irwm.keys.check_original import placed
+from irwm.keys.digests import layer0_digest
 from irwm.release.insertion import marked_rows
 from irwm.scheme import statistic as stat
 from irwm.scheme.basis import Basis
@@ -37,10 +38,13 @@ from irwm.scheme.parameters import many_recipients
 from irwm.scheme.permutations import NullOrders, permutations
 from tools.small_models import DEMO
 
-VECTORS = Path(__file__).resolve().parents[1] / "docs" / "demo-vectors.json"
+ROOT = Path(__file__).resolve().parents[1]
+VECTORS, SMALL = ROOT / "docs" / "demo-vectors.json", ROOT / "tests" / "models"
 RECIPIENTS = ("Ada", "Ben")
 TENSORS = {"embedding": "model.embed_tokens.weight", "head": "lm_head.weight"}
 SHOWN = 10
+# Models of other families, each with a layer 0 of another form; A is that of a few tokens.
+FAMILIES, QUERIES = ("gemma", "phi3", "gpt2"), range(1000, 1004)
 # A is compared in millionths: the last digits of a sum depend on the order of its terms.
 UNIT = 1e-6
 
@@ -175,6 +179,7 @@ def vectors() -> dict[str, Any]:
         "keys": [key.to_bytes().decode("utf-8") for key in (ada, ben)],
         "written": written(model, ada, first),
         "suspects": {},
+        "layer0": {name: layer0_of(SMALL / name) for name in FAMILIES},
     }
     with tempfile.TemporaryDirectory() as parent:
         for name, rows in suspects.items():
@@ -185,6 +190,16 @@ def vectors() -> dict[str, Any]:
                 **{key.recipient: read(key, examination) for key in (ada, ben)},
             }
     return found
+
+
+def layer0_of(path: Path) -> dict[str, Any]:
+    """Return the digest of layer 0, and A of `QUERIES` and the tokens that follow them."""
+    model = open_checkpoint(path)
+    references = np.arange(QUERIES.stop, QUERIES.stop + model.hidden_size)
+    a = Layer0(model).invariant(np.array(QUERIES), references).numpy()
+    return {
+        "layer0_digest": layer0_digest(model), "invariant": a[0, :SHOWN].tolist(), "invariant_sha256": in_units(a)
+    }  # fmt: skip
 
 
 def main() -> None:

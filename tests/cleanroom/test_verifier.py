@@ -25,7 +25,7 @@ HERE = Path(__file__).parent
 SUSPECTS = ("release", "original", "columns", "rotated")
 DISGUISES = {"columns": ("permute_residual", "flip_signs", "rescale"), "rotated": ("rotate",)}
 OURS = {"irwm", "ui", "storage", "tools", "benchmarks", "tests"}
-Judged = Callable[..., tuple[int, list[str]]]
+Judge = Callable[..., tuple[int, list[str]]]
 
 
 def test_verifier_imports_none_of_our_code() -> None:
@@ -72,21 +72,19 @@ def kit(demo_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def judged(kit: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Judged:
-    """The exit code and the printed lines of the verifier for a suspect."""
+def judge(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Judge:
+    """The exit code and the printed lines of the verifier for a suspect of a kit."""
 
-    def judge(suspect: str, report: Path | None = None, *options: str) -> tuple[int, list[str]]:
-        words = [kit / "key.json", kit / "original", kit / suspect, report or kit / f"report-{suspect}", *options]
-        monkeypatch.setattr(sys, "argv", ["verifier", *map(str, words)])
+    def judge(kit: Path, suspect: str, report: Path | None = None) -> tuple[int, list[str]]:
+        words = [kit / "key.json", kit / "original", kit / suspect, report or kit / f"report-{suspect}"]
+        options = ["--written"] if suspect == "release" else []
+        monkeypatch.setattr(sys, "argv", ["verifier", *map(str, words), *options])
         return main(), capsys.readouterr().out.splitlines()
 
     return judge
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("suspect", SUSPECTS)
-def test_every_report_agrees_with_the_independent_verifier(judged: Judged, suspect: str) -> None:
-    code, lines = judged(suspect, None, *(["--written"] if suspect == "release" else []))
+def assert_agrees(code: int, lines: list[str]) -> None:
     assert [line for line in lines if line.startswith("DIFFERS")] == []
     assert code == 0
     made, _, all_of_them = lines[-1].split()[:3]
@@ -95,7 +93,28 @@ def test_every_report_agrees_with_the_independent_verifier(judged: Judged, suspe
 
 
 @pytest.mark.slow
-def test_changed_numbers_are_noticed(kit: Path, judged: Judged, tmp_path: Path) -> None:
+@pytest.mark.parametrize("suspect", SUSPECTS)
+def test_every_report_agrees_with_the_independent_verifier(kit: Path, judge: Judge, suspect: str) -> None:
+    assert_agrees(*judge(kit, suspect))
+
+
+@pytest.mark.slow
+@pytest.mark.sampled(4)
+@pytest.mark.parametrize("number", range(5))
+@pytest.mark.parametrize("family", ["demo", "gemma", "phi3", "gpt2"])
+def test_reports_of_twenty_keys_of_four_families_agree(
+    family: str, number: int, demo_path: Path, tmp_path: Path, judge: Judge
+) -> None:
+    original = demo_path if family == "demo" else Path(__file__).parents[1] / "models" / family
+    d = irwm.open_checkpoint(original).hidden_size
+    parameters = irwm.many_recipients(d) if number % 2 else irwm.one_owner(d)
+    kit = make_kit(original, tmp_path, parameters, (*SUSPECTS, "rounded"))
+    for suspect in (*SUSPECTS, "rounded"):
+        assert_agrees(*judge(kit, suspect))
+
+
+@pytest.mark.slow
+def test_changed_numbers_are_noticed(kit: Path, judge: Judge, tmp_path: Path) -> None:
     """Without its signature, which this change would break before anything is derived."""
     (report,) = (kit / "report-columns").glob("report-columns-??????.json")
     document = json.loads(report.read_text(encoding="utf-8"))
@@ -103,6 +122,6 @@ def test_changed_numbers_are_noticed(kit: Path, judged: Judged, tmp_path: Path) 
     document["verdict"]["word"] = "not found"
     document["tracing"]["ranked"][0]["z"] *= 1.00001
     (tmp_path / "report.json").write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
-    code, lines = judged("columns", tmp_path / "report.json")
+    code, lines = judge(kit, "columns", tmp_path / "report.json")
     differing = {line.split()[1].rstrip(":") for line in lines if line.startswith("DIFFERS")}
     assert (code, differing) == (1, {"reading", "verdict", "tracing", "signature"})

@@ -112,6 +112,11 @@ def test_the_program_gives_the_published_numbers(published: dict[str, Any]) -> N
         for part, there in ((made, key), (made["head"], key["head"])):
             assert part.pop("scale") == pytest.approx(there.pop("scale"), rel=1e-12)
         assert made == key
+    assert again["layer0"].keys() == published["layer0"].keys()
+    for name, facts in again["layer0"].items():
+        before = published["layer0"][name]
+        assert facts["invariant"] == pytest.approx(before["invariant"], rel=1e-9, abs=1e-12)
+        assert {**facts, "invariant": 0} == {**before, "invariant": 0}
     for place, facts in again["written"].items():
         assert facts["invariant"] == pytest.approx(published["written"][place]["invariant"], rel=1e-9)
         assert {**facts, "invariant": 0} == {**published["written"][place], "invariant": 0}
@@ -123,6 +128,17 @@ def test_the_program_gives_the_published_numbers(published: dict[str, Any]) -> N
             for place in PLACES:
                 for by, numbers in suspect[who][place].items():
                     same(numbers, before[who][place][by])
+
+
+@pytest.mark.parametrize("name", demo_vectors.FAMILIES)
+def test_layer_0_of_other_families_follows_from_the_documentation(published: dict[str, Any], name: str) -> None:
+    model, expected = Checkpoint(demo_vectors.SMALL / name), published["layer0"][name]
+    layer0, rows = Layer0(model), model.array(model.embedding).astype(np.float64)
+    first, stop = demo_vectors.QUERIES.start, demo_vectors.QUERIES.stop
+    a = layer0.invariant(rows[first:stop], rows[stop : stop + rows.shape[1]])
+    assert layer0.digest() == expected["layer0_digest"]
+    assert a[0, :10].tolist() == pytest.approx(expected["invariant"], rel=1e-9, abs=1e-12)
+    assert sha256(np.rint(a / 1e-6).astype("<i8")) == expected["invariant_sha256"]
 
 
 @pytest.mark.slow

@@ -10,7 +10,7 @@ import numpy as np
 
 from .keys import Key, PlaceKey, draw
 from .ledger import Ledger
-from .maps import LeastSquares, Map, align, cosines, median_row
+from .maps import LeastSquares, Map, align, cosines, median_row, sample_size, varied_rows
 from .models import Checkpoint, Layer0
 from .reading import (
     Noise,
@@ -30,7 +30,7 @@ from .written import Original
 
 TOLERANCE = 1e-9
 OF_OBSERVED = 1e-4  # of the position's threshold; below it the tolerance is absolute
-OF_Z = 1.0  # z and share within 1e-9 of themselves or of one
+OF_Z = 10.0  # z and share within 1e-9 of themselves or 1e-8 (reading.md)
 
 
 class Place:
@@ -70,7 +70,8 @@ class Place:
     def in_place(self) -> bool:
         """Whether rows match their namesakes, so that no row has to be placed by its content."""
         ids = np.flatnonzero(~self.gone & (self.theirs != self.theirs[:, :1]).any(1) & np.isfinite(self.theirs).all(1))
-        middle = median_row(self.original.rows)
+        ours = self.original.single
+        middle = median_row(varied_rows(ours, sample_size(ours.shape[1]), self.constants))
         like = np.full(self.key.s, np.nan)
         like[ids] = cosines(
             self.mapped("aligned", ids) / self.aligned.row_scale - middle, self.original.rows[ids] - middle

@@ -86,13 +86,15 @@ class Map:
     turn: np.ndarray = field(default_factory=lambda: np.zeros((0, 0)))
     compared: int = 0
     whole: float = 0.0  # a turn's cosine in all components
+    shifted: bool = False  # whether "row constants" is a step
 
     def steps(self) -> set[str]:
         """Names of the undone steps, except "scale"."""
         if self.kind == "turned":
             return {"rotation"}
-        moved = {"columns"} if (self.columns != np.arange(len(self.columns))).any() else set()
-        return moved | ({"signs"} if (self.signs < 0).any() else set()) | ({"offsets"} if self.offsets.any() else set())
+        moved = (self.columns != np.arange(len(self.columns))).any()
+        steps = {"columns": moved, "signs": (self.signs < 0).any(), "offsets": self.offsets.any()}
+        return {name for name, listed in (steps | {"row constants": self.shifted}).items() if listed}
 
     def __call__(self, e: np.ndarray, o: np.ndarray, constants: bool) -> np.ndarray:
         """Rows of the suspect in the original's coordinates."""
@@ -123,7 +125,10 @@ def by_columns(theirs: np.ndarray, ours: np.ndarray, constants: bool) -> Map | N
     x, y, their_length, our_length = pairs(theirs, ours, sample_size(d))
     if len(x) < 16:
         return None
+    shifted = False
     if constants:
+        c = x.mean(1) / x.std(1, ddof=1) - y.mean(1) / y.std(1, ddof=1)
+        shifted = float(np.median(np.abs(c - lower_median(c)))) > 0.1
         x, y = x - x.mean(1, keepdims=True), y - y.mean(1, keepdims=True)
     a, b = x - median_row(x), y - median_row(y)
     unit = [m[::2] / np.maximum(np.linalg.norm(m[::2], axis=0), 1e-300) for m in (a, b)]
@@ -150,7 +155,8 @@ def by_columns(theirs: np.ndarray, ours: np.ndarray, constants: bool) -> Map | N
     median = float(np.median(cosines(restored, own_rows)))
     aligned, scale = median >= 0.3 and share >= 0.9, scale * their_length / our_length
     offsets = offsets * their_length
-    return Map("columns", aligned, scale, median, columns, signs, offsets, share, compared=len(restored))
+    compared = len(restored)
+    return Map("columns", aligned, scale, median, columns, signs, offsets, share, compared=compared, shifted=shifted)
 
 
 def procrustes(theirs: np.ndarray, ours: np.ndarray) -> np.ndarray:
@@ -178,12 +184,16 @@ def by_turning(theirs: np.ndarray, ours: np.ndarray, constants: bool) -> Map | N
     return Map("turned", median >= 0.25, scale, median, turn=turn, compared=int(rest.sum()), whole=whole)
 
 
+def varied_rows(ours: np.ndarray, wanted: int, constants: bool) -> np.ndarray:
+    """A sample of the original's rows, without constant and broken ones, less their own mean where that is dropped."""
+    rows = ours[draw(len(ours), wanted)].astype(np.float64)
+    rows = rows[np.isfinite(rows).all(1) & (rows != rows[:, :1]).any(1)]
+    return rows - rows.mean(1, keepdims=True) if constants else rows
+
+
 def components(ours: np.ndarray, constants: bool) -> np.ndarray:
     """Principal components of the original, in columns, by descending eigenvalue."""
-    rows = ours[draw(len(ours), 16384)].astype(np.float64)
-    if constants:
-        rows = rows - rows.mean(1, keepdims=True)
-    rows = rows[np.isfinite(rows).all(1) & (rows != rows[:, :1]).any(1)]
+    rows = varied_rows(ours, 16384, constants)
     rows = rows - median_row(rows)
     rows = rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-300)
     return np.linalg.eigh(rows.T @ rows)[1][:, ::-1].astype(np.float32).astype(np.float64)

@@ -31,6 +31,13 @@ def encode(x: np.ndarray, dtype: str) -> np.ndarray:
     return single.astype("<f2" if dtype == "F16" else "<f4")
 
 
+def decode(data: bytes, dtype: str) -> np.ndarray:
+    """A file's bytes as float32."""
+    if dtype == "BF16":
+        return (np.frombuffer(data, "<u2").astype(np.uint32) << 16).view(np.float32)
+    return np.frombuffer(data, {"F16": "<f2", "F32": "<f4", "F64": "<f8"}[dtype]).astype(np.float32)
+
+
 def tensor_digest(x: np.ndarray) -> str:
     """layer0.md, a tensor's digest."""
     sizes = b"".join(struct.pack("<Q", n) for n in x.shape)
@@ -94,11 +101,7 @@ class Checkpoint:
     def array(self, name: str) -> np.ndarray:
         """A tensor as float32."""
         _, dtype, shape, _, _ = self.tensors[name]
-        data = self.raw(name)
-        if dtype == "BF16":
-            bits = np.frombuffer(data, "<u2").astype(np.uint32) << 16
-            return bits.view(np.float32).reshape(shape)
-        return np.frombuffer(data, {"F16": "<f2", "F32": "<f4", "F64": "<f8"}[dtype]).astype(np.float32).reshape(shape)
+        return decode(self.raw(name), dtype).reshape(shape)
 
     def fingerprint(self, name: str) -> str:
         """key-format.md, the model's fingerprint, of one matrix."""
@@ -173,6 +176,18 @@ class Checkpoint:
         """The name of the matrix in a place."""
         return self.embedding if place == "embedding" else self.head
 
+    @property
+    def embedding_scale(self) -> float:
+        """What the embedding's rows are multiplied by before layer 0."""
+        said = self.family[0]["embedding_scale"]
+        if said != "sqrt(hidden_size)":
+            value = None if said == "one" else self.value(said)
+            return 1.0 if value is None else float(value)
+        stated = self.config.get("dtype") or self.config.get("torch_dtype")
+        dtype = {"bfloat16": "BF16", "float16": "F16"}.get(stated, "F32")
+        root = np.sqrt([self.tensors[self.embedding][2][1]])
+        return float(decode(encode(root, dtype).tobytes(), dtype)[0])
+
     def drops_row_constants(self) -> bool:
         """Whether the first norm subtracts a constant from each row."""
         norm = self.family[0]["embedding_norm"] or self.family[0]["input_norm"]
@@ -180,28 +195,47 @@ class Checkpoint:
 
 
 class Layer0:
-    """Everything of layer 0 that A is computed from, for families with separate q and k tensors.
+    """Everything of layer 0 that A is computed from: q and k, separate or fused, with norms, biases and positions.
 
-    Other families are refused, because no test vector covers the code that would read them."""
+    Families with other parts are refused, because no model at hand covers the code that would read them."""
 
     def __init__(self, model: Checkpoint) -> None:
         family, body = model.family[0], model.prefix["body"]
-        p, absent = family["projections"], ("position", "token_type", "embedding_projection", "clip")
-        other = p is None or p["fused"] or p["transposed"] or p["kv_heads"] or family["variants"]
-        if other or family["embedding_scale"] != "one" or any(family[n] for n in absent):
+        p, absent = family["projections"], ("token_type", "embedding_projection", "clip", "variants")
+        if p is None or p["kv_heads"] or any(family[n] for n in absent):
             raise NotImplementedError("this verifier does not read this family's layer 0")
         width = int(model.value(family["hidden_size"]) or model.tensors[model.embedding][2][1])
         self.heads = int(model.value(family["heads"]))
         self.kv_heads = int(model.value(family["kv_heads"]) or self.heads)
         self.head_dim = int(model.value(family["head_dim"]) or width // self.heads)
+        self.scale = model.embedding_scale
         biased = not p["bias_key"] or bool(model.value(p["bias_key"]))
-        self.tensors: dict[str, np.ndarray | None] = {}
+        self.tensors: dict[str, np.ndarray | None] = {"position": self._position(model, family["position"], body)}
         for role in ("q", "k"):
-            self.tensors[role] = model.array(body + p[role])
+            self.tensors[role] = self._part(model.array(body + p[role]), p, role)
             name = body + (p[role + "_bias"] or "")
-            self.tensors[role + "_bias"] = model.array(name) if biased and name in model.tensors else None
+            has_bias = biased and name in model.tensors
+            self.tensors[role + "_bias"] = self._part(model.array(name), p, role) if has_bias else None
         names = ("embedding_norm", "input_norm", "q_norm", "k_norm")
         self.norms = {n: self._norm(model, family[n], body) for n in names}
+
+    @staticmethod
+    def _position(model: Checkpoint, f: dict[str, Any] | None, body: str) -> np.ndarray | None:
+        """The row of position 0, as a matrix."""
+        if f is None:
+            return None
+        row = int(f["skipped"]) + int(model.value(f["skipped_key"]) or 0)
+        return model.array(body + f["name"])[row : row + 1]
+
+    def _part(self, whole: np.ndarray, p: dict[str, Any], role: str) -> np.ndarray:
+        """A role's own part of a weight or a bias, a weight as (out, in)."""
+        whole = whole.T if p["transposed"] and whole.ndim == 2 else whole
+        if not p["fused"]:
+            return whole
+        groups = self.kv_heads if p["groups"] == "kv_heads" else int(p["groups"])
+        sizes = [(self.heads if r == "q" else self.kv_heads) * self.head_dim // groups for r in p["fused"]]
+        blocks = np.split(whole.reshape(groups, sum(sizes), -1), np.cumsum(sizes)[:-1], axis=1)
+        return blocks[p["fused"].index(role)].reshape(-1, *whole.shape[1:])
 
     @staticmethod
     def _norm(model: Checkpoint, f: dict[str, Any] | None, body: str) -> Norm | None:
@@ -218,12 +252,14 @@ class Layer0:
         """The digest of layer 0."""
         value: dict[str, Any] = {n: None if x is None else tensor_digest(x) for n, x in self.tensors.items()}
         value.update({n: None if x is None else x.digest() for n, x in self.norms.items()})
-        value |= {"scores": "attention", "embedding_scale": 1.0}
+        value |= {"scores": "attention", "embedding_scale": self.scale}
         value |= {"heads": self.heads, "kv_heads": self.kv_heads, "head_dim": self.head_dim}
-        value |= dict.fromkeys(("clip", "position", "token_type", "embedding_projection"))
+        value |= dict.fromkeys(("clip", "token_type", "embedding_projection"))
         return hashlib.sha256(b"irwm/v3/layer0\0" + canonical(value)).hexdigest()
 
     def _through(self, x: np.ndarray, role: str) -> np.ndarray:
+        position = self.tensors["position"]
+        x = x * self.scale if position is None else x * self.scale + position.astype(np.float64)
         for name in ("embedding_norm", "input_norm"):
             norm = self.norms[name]
             x = x if norm is None else norm(x)

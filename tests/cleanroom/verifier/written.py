@@ -102,13 +102,15 @@ class Original:
             written = written + ((low + high) / 2)[:, None] * constant
         return written
 
-    def written_matrix(self) -> np.ndarray:
-        """The whole matrix as the release's file holds it, as bits of the file's dtype."""
-        marked = self.key.tokens[2]
-        dtype = self.model.tensors[self.name][1]
-        bits = encode(self.rows, dtype)
+    def written_rows(self) -> np.ndarray:
+        """The whole matrix as the release holds it, before rounding."""
+        marked, rows = self.key.tokens[2], self.rows.copy()
         if self.key.m:
             others = np.setdiff1d(np.flatnonzero(np.linalg.norm(self.rows, axis=1) > 0), marked)
-            bits[others] = encode(self.with_noise(others), dtype)
-        bits[marked] = encode(self.marked_rows(), dtype)
-        return bits
+            rows[others] = self.with_noise(others)
+        rows[marked] = self.marked_rows()
+        return rows
+
+    def written_matrix(self) -> np.ndarray:
+        """The same as bits of the file's dtype."""
+        return encode(self.written_rows(), self.model.tensors[self.name][1])

@@ -37,7 +37,8 @@ means a folder without a tokenizer: methods that need the token of each row then
 
 A cell is the method's decision and its own similarity. **derived** and **found** are printed bold. The reasons for
 *cannot run* are below. The methods answer different questions: HuRef, AWM, CSU, MATCH, the Cisco kit and our lineage
-decide whether one model comes from the other. EmMark and our mark decide whose copy it is, each on its own release.
+decide whether one model comes from the other. EmMark, Fernandez and our mark decide whose copy it is, each on its own
+release.
 
 The methods of the papers are our own implementations from their equations, checked against the authors' code if it
 runs (`tests/peers/`). Choices that a paper leaves open favour the peer. One small model is not representative: on

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import irwm
-from benchmarks.peers import awm, cisco, csu, emmark, huref, match
+from benchmarks.peers import awm, cisco, csu, emmark, fernandez, huref, match
 from benchmarks.peers.score import Score, cannot
 
 Scorer = Callable[[Path, Path], Score]
@@ -121,6 +121,17 @@ def columns(ours: Ours) -> tuple[Column, ...]:
             says="found",
         ),
         Column(
+            "Fernandez",
+            fernandez.score,
+            "A separate watermark: Fernandez et al., ICASSP 2024, arXiv:2310.11446. Its release is the original under "
+            f"function-preserving transforms that an identifier of {fernandez.BITS} bits for each level chooses: a "
+            "permutation of the residual stream, scaled norms, scaled q and k. Value: share of equal chunks; p by the "
+            "published binomial tail, derived below 1e-6 (no threshold is published). It changes no output at all, and "
+            "is lost when someone else transforms the model in the same way. In its favour: its copy is float32.",
+            watermark="fernandez",
+            says="found",
+        ),
+        Column(
             "Cisco kit",
             cisco.score,
             "The decision of cisco-ai-provenance-kit 1.0.0: models of equal architecture match before any weight is "
@@ -149,4 +160,7 @@ def columns(ours: Ours) -> tuple[Column, ...]:
 
 def releases(original: Path, folder: Path) -> dict[str, Path]:
     """Return the releases of peers with a watermark, by `Column.watermark`."""
-    return {"emmark": emmark.mark(original, folder / "emmark")}
+    return {
+        "emmark": emmark.mark(original, folder / "emmark"),
+        "fernandez": fernandez.mark(original, folder / "fernandez"),
+    }

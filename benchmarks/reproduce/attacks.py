@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import shutil
+import tempfile
+from pathlib import Path
 from typing import Any
 
-from benchmarks.reproduce.bench import Bench
-from benchmarks.reproduce.models import MODES
+import irwm
+from benchmarks.peers import emmark, fernandez
+from benchmarks.peers.score import Score
+from benchmarks.reproduce import paper
+from benchmarks.reproduce.bench import SECRET, Bench
+from benchmarks.reproduce.models import MODES, SINGLE, parameters_of
 from benchmarks.reproduce.page import Page, Record, counted, odds, utility
 from benchmarks.reproduce.trials import OURS, PAPER
+from irwm.attacks.attack import Setup
 from irwm.attacks.catalogue import ATTACKS
 
 NAME, TITLE = "attacks", "Table 1: which attacks the mark resists"
@@ -23,6 +31,12 @@ COLUMNS: tuple[tuple[str, str, tuple[str, ...], tuple[float, ...] | None], ...] 
 )
 
 
+OTHERS = {"EmMark": emmark, "Fernandez": fernandez}
+# Both others are implemented for this family.
+_FAMILY = "llama"
+Task = tuple[str, Path, str, tuple[tuple[str, str, float | str], ...], str, Path, str]
+
+
 def measure(bench: Bench) -> dict[str, Any]:
     columns = COLUMNS if bench.sizes.everything else COLUMNS[1:4]
     wanted, under = [], []
@@ -33,7 +47,38 @@ def measure(bench: Bench) -> dict[str, Any]:
                     values = bench.strengths(model, ATTACKS[name]) if strengths is None else strengths
                     wanted += [(model, mode, name, value) for value in values]
                     under += [short] * len(values)
-    return {"trials": [record | {"column": short} for short, record in zip(under, bench.trials(wanted), strict=True)]}
+    trials = [record | {"column": short} for short, record in zip(under, bench.trials(wanted), strict=True)]
+    tried = tuple(
+        dict.fromkeys(
+            (short, name, value) for short, (_, _, name, value) in zip(under, wanted, strict=True) if short != "Col."
+        )
+    )
+    tasks: dict[str, Task] = {
+        f"{model.name} {other}": (model.name, model.path, other, tried, bench.train, bench.scratch, bench.device)
+        for model in bench.models
+        if model.family == _FAMILY
+        for other in OTHERS
+    }
+    return {"trials": trials, "others": [row for rows in bench.each(NAME, of_other, tasks).values() for row in rows]}
+
+
+def of_other(task: Task) -> list[Record]:
+    """Mark a model by another method, and read this mark after each attack as its authors do."""
+    name, path, other, tried, text, scratch, device = task
+    model = irwm.open_checkpoint(path)
+    key = irwm.generate_key(model, parameters_of(SINGLE, model.hidden_size), secret=SECRET)  # for `Setup` alone
+    rows: list[Record] = []
+    with tempfile.TemporaryDirectory(dir=scratch) as folder:
+        release = OTHERS[other].mark(path, Path(folder) / "release")
+        for column, attack, value in tried:
+            place = Path(folder) / "attacked"
+            place.mkdir()
+            setup = Setup(path, release, key, text, place, device=device)
+            if ATTACKS[attack].why_not(setup, value) is None:
+                found: Score = OTHERS[other].score(path, ATTACKS[attack].carry_out(setup, value, place / "out").path)
+                rows.append({"model": name, "other": other, "column": column, "found": found.says == "derived"})
+            shutil.rmtree(place)
+    return rows
 
 
 def write(page: Page, results: dict[str, Any], models: list[Record]) -> None:
@@ -62,6 +107,7 @@ def write(page: Page, results: dict[str, Any], models: list[Record]) -> None:
         ("attack", "paper", *(f"{what}, {mode}" for mode in MODES for what in ("found", "paper's rule met"))),
         rows,
     )
+    _of_others(page, results["others"])
     _contradictions(page, ran)
     for model in models:
         page.heading(model["name"])
@@ -100,6 +146,29 @@ def headline(results: dict[str, Any]) -> str:
     return (
         f"the mark is found in {found} of {len(ran)} attacked releases; the paper's own reading meets its rule in {met}"
     )
+
+
+def _of_others(page: Page, others: list[Record]) -> None:
+    """The table's other rows: as printed, and our implementations of these methods under the same attacks."""
+    if not others:
+        return
+    page.heading("The other rows of the table")
+    models = ", ".join(dict.fromkeys(row["model"] for row in others))
+    page.text(
+        f"Our own implementations ([choices](../peers.md)), each on its own release of {models}, read as their authors "
+        "do. A cell shows what the paper says, and in how many attacked releases the mark is found."
+    )
+    shorts = [short for short, *_ in COLUMNS]
+    rows = []
+    for other, says in paper.RESISTS.items():
+        cells = [other]
+        for short, resists in zip(shorts, says, strict=True):
+            here = [row["found"] for row in others if (row["other"], row["column"]) == (other, short)]
+            cells.append(
+                f"{'resists' if resists else 'not'}; {f'{sum(here)} of {len(here)}' if here else 'not measured'}"
+            )
+        rows.append(cells)
+    page.table(("method", *shorts), rows)
 
 
 def _contradictions(page: Page, ran: list[Record]) -> None:

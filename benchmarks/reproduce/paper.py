@@ -10,6 +10,12 @@ from statistics import fmean
 MODELS = ("Gemma-2B", "Phi3-4B", "Llama3-8B")
 LENGTHS = (5, 10, 15, 20)
 
+# Table 1: which attacks the other methods resist, in the columns FT, Prun., Quan., Perm., Scal., Revers., Col.
+RESISTS = {
+    "EmMark": (True, False, True, False, False, False, False),
+    "Fernandez": (True, True, True, False, True, True, False),
+}
+
 # Section 5.3, computed with equations 1 to 3.
 WORKED = (
     ("survival .8, l = 50, ρ = 30, β = .2", 0.9996, 0.00007),

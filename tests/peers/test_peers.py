@@ -10,9 +10,13 @@ import json
 from pathlib import Path
 
 import pytest
+import torch
 
-from benchmarks.peers import awm, cisco, csu, emmark, huref, match
+import irwm
+from benchmarks.peers import awm, cisco, csu, emmark, fernandez, huref, match
 from benchmarks.peers.weights import load, shared_tokens
+from irwm.attacks.equivalence import disguise
+from irwm.inference.loading import open_weights
 
 LINEAGE = [huref, awm, csu, match]
 names = [module.__name__.rsplit(".", 1)[1] for module in LINEAGE]
@@ -74,6 +78,28 @@ def test_emmark_changes_a_code_by_one_level_at_each_position(demo_path: Path) ->
     assert len(one.bits) == emmark.LENGTH
 
 
+def test_functional_invariants_are_read_back_and_change_no_output(
+    demo_path: Path, unrelated: Path, tmp_path: Path
+) -> None:
+    release = fernandez.mark(demo_path, tmp_path / "release")
+    score = fernandez.score(demo_path, release)
+    assert (score.value, score.says) == (1.0, "derived")
+    assert fernandez.score(demo_path, demo_path).says == "not derived"
+    assert fernandez.score(demo_path, unrelated).says == "not derived"
+    tokens = torch.arange(64)[None]
+    with torch.no_grad():
+        before, after = (open_weights(path).model(input_ids=tokens).logits for path in (demo_path, release))
+    torch.testing.assert_close(after, before, rtol=1e-3, atol=1e-3)
+
+
+def test_functional_invariants_survive_damage_and_no_other_permutation(demo_path: Path, tmp_path: Path) -> None:
+    release = fernandez.mark(demo_path, tmp_path / "release")
+    rounded = irwm.attacks.quantize(release, tmp_path / "rounded", 4)
+    assert fernandez.score(demo_path, rounded).says == "derived"
+    disguise(release, tmp_path / "permuted", ("permute_residual",), seed=5)
+    assert fernandez.score(demo_path, tmp_path / "permuted").says == "not derived"
+
+
 def test_equal_ids_are_used_without_a_tokenizer(demo_path: Path, trimmed: Path) -> None:
     ids, others = shared_tokens(load(demo_path), load(trimmed))
     assert len(ids) == 3000
@@ -83,7 +109,7 @@ def test_equal_ids_are_used_without_a_tokenizer(demo_path: Path, trimmed: Path) 
 
 
 def test_a_model_without_llama_names_cannot_be_scored(demo_path: Path, minilm_path: Path) -> None:
-    for peer in (*LINEAGE, emmark):
+    for peer in (*LINEAGE, emmark, fernandez):
         score = peer.score(demo_path, minilm_path)
         assert score.says == "cannot run"
         assert "tensor" in score.reason or "layers" in score.reason

@@ -1,4 +1,4 @@
-"""The choice of attacks and strengths: two ready choices, a tick for every strength, and strengths of one's own."""
+"""The choice of attacks and strengths: two ready choices, a tick for every strength, and other strengths."""
 
 from __future__ import annotations
 

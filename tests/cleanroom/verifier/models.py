@@ -178,7 +178,7 @@ class Checkpoint:
 
     @property
     def embedding_scale(self) -> float:
-        """What the embedding's rows are multiplied by before layer 0."""
+        """The factor of the embedding's rows before layer 0."""
         said = self.family[0]["embedding_scale"]
         if said != "sqrt(hidden_size)":
             value = None if said == "one" else self.value(said)

@@ -50,8 +50,8 @@ def draw(model: str, out: str, answers: int, tokens: int) -> dict[str, Any]:
     return {}
 
 
-def trace(model: str, answers: str, recipients: int, fits: bool, layer_by_layer: bool) -> dict[str, Any]:
-    """Trace all recipients, with the log-probabilities if there are any."""
+def trace(model: str, answers: str, recipients: int, fits: int, layer_by_layer: bool) -> dict[str, Any]:
+    """Trace all recipients, with the log-probabilities if there are any, and with fits of so many steps."""
     import numpy as np
 
     import irwm
@@ -70,7 +70,9 @@ def trace(model: str, answers: str, recipients: int, fits: bool, layer_by_layer:
     began = time.perf_counter()
     with no_memory if layer_by_layer else nullcontext():
         # An innocent first key ends no tries: with its own recipient left out, every fit is made.
-        traces = irwm.trace_answers(given, original, keys[1:] if fits else keys, fits=Fits() if fits else None)
+        traces = irwm.trace_answers(
+            given, original, keys[1:] if fits else keys, fits=Fits(steps=fits) if fits else None
+        )
     took = time.perf_counter() - began
     return {"trace": took, "tokens": given.tokens, "keys": len(traces), "z": max(each.z for each in traces)}
 
@@ -79,16 +81,18 @@ STEPS = {"serve": serve, "draw": draw, "trace": trace}
 
 
 def measure(bench: Bench) -> dict[str, Any]:
+    from irwm.answers import Fits
+
     out = bench.folder / "text"
     out.mkdir()
-    answers, recipients = (8, 4) if bench.quick else (ANSWERS, RECIPIENTS)
+    answers, recipients, steps = (8, 4, 2) if bench.quick else (ANSWERS, RECIPIENTS, Fits().steps)
     model = str(bench.model())
     (out / "large").mkdir()
 
     def run(name: str, **arguments: Any) -> dict[str, Any]:
         return measured(NAME, name, bench.threads, **arguments)
 
-    def traced(model: str, answers: Path, count: int, fits: bool = False, layers: bool = False) -> dict[str, Any]:
+    def traced(model: str, answers: Path, count: int, fits: int = 0, layers: bool = False) -> dict[str, Any]:
         file = str(answers / "answers.npz")
         found = run("trace", model=model, answers=file, recipients=count, fits=fits, layer_by_layer=layers)
         bench.say(f"  {found}")
@@ -100,7 +104,7 @@ def measure(bench: Bench) -> dict[str, Any]:
         return {
             "one": [traced(str(DEMO), out, 1) for _ in range(bench.repeats)],
             "all": [traced(str(DEMO), out, recipients) for _ in range(bench.repeats)],
-            "fits": [traced(str(DEMO), out, 2, fits=True)],
+            "fits": [traced(str(DEMO), out, 2, fits=steps)],
             "large": [traced(model, out / "large", 1, layers=True)],
             "layers": bench.size.layers,
             "parameters": _parameters(Path(model)),

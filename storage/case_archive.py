@@ -57,7 +57,8 @@ Each run's finding.json is the vault's own copy of the finding. Its formatting d
 
 case.json lists the items, notes and findings in the order in which they were filed, with times in UTC, and the
 entries of the vault's audit log about this case. The log's head and number of entries are those at the time of export.
-case.json also contains the names of people, models and folders on the examiner's computer, as they were filed.
+case.json and case.jsonld also contain the names of people, models and folders on the examiner's computer, as they were
+filed.
 """
 REPORTS = """
 Each report can be checked without the vault (docs/verifying.md). Use the installed command irwm. Never run

@@ -102,19 +102,19 @@ class _Graph:
                 "uco-core:object": self._files(run.id, run.files),
             },
         )
-        examined = [
-            {"@id": record} for item, record in items.items() if _digests(item.files.values()) & _named(finding)
-        ]
+        suspects, originals = (
+            [record for item, record in items.items() if _is(item, finding, role)] for role in ("suspect", "original")
+        )
         tool = self.add("uco-tool:AnalyticTool", f"{TOOL} {_version(finding)}", {
             "uco-core:name": TOOL, "uco-tool:version": _version(finding),
         })  # fmt: skip
         about = f"{run.suspect}: {run.verdict}"
         self._act(run.id, f"Run {number}", about, run.created, _examiner(finding), {
             "uco-action:instrument": [{"@id": tool}],
-            "uco-action:object": examined,
+            "uco-action:object": [{"@id": record} for record in dict.fromkeys((*suspects, *originals))],
             "uco-action:result": [{"@id": report}],
         })  # fmt: skip
-        self.annotate(run.id, run.verdict, [each["@id"] for each in examined] or [report], run.created, "")
+        self.annotate(run.id, run.verdict, [*suspects, report], run.created, "")
 
     def annotate(self, name: str, statement: str, about: Iterable[str], created: str, by: str) -> None:
         person = self._person(by)
@@ -171,22 +171,11 @@ def _time(utc: str) -> Node:
     return {"@type": "xsd:dateTime", "@value": utc}
 
 
-def _digests(files: Iterable[FileDigest]) -> set[str]:
-    return {file.sha256 for file in files}
-
-
-def _named(finding: Mapping[str, Any]) -> set[str]:
-    """SHA-256 of every file that a finding names, wherever it names it."""
-    found, rest = set(), [finding]
-    while rest:
-        value = rest.pop()
-        if isinstance(value, Mapping):
-            if isinstance(value.get("sha256"), str):
-                found.add(value["sha256"])
-            rest += value.values()
-        elif isinstance(value, list):
-            rest += value
-    return found
+def _is(item: ItemRecord, finding: Mapping[str, Any], role: str) -> bool:
+    """Whether an item has every file of the finding's suspect or original. Copies of one model share some files."""
+    files = finding.get("items", {}).get(role, {}).get("files", ())
+    named = {file["sha256"] for file in files if file["sha256"]}
+    return bool(named) and named <= {file.sha256 for file in item.files.values()}
 
 
 def _version(finding: Mapping[str, Any]) -> str:

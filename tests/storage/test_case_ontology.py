@@ -19,8 +19,21 @@ FINDING = {
     "verdict": "found",
     "versions": {"irwm": "1.2.3"},
     "case": {"Examiner": "R. Weber"},
-    "items": {"suspect": {"files": [{"name": "model.safetensors", "sha256": "ab" * 32}]}},
+    "items": {
+        "suspect": {
+            "files": [
+                {"name": "model.safetensors", "sha256": "ab" * 32},
+                {"name": "config.json", "sha256": "cd" * 32},
+                {"name": "tokenizer.json", "sha256": ""},
+            ]
+        },
+        "original": {
+            "files": [{"name": "model.safetensors", "sha256": "01" * 32}, {"name": "config.json", "sha256": "cd" * 32}]
+        },
+    },
 }
+ORIGINAL = {"model.safetensors": (7, "01" * 32), "config.json": (3, "cd" * 32)}
+OTHER = {"model.safetensors": (7, "02" * 32), "config.json": (3, "cd" * 32)}
 
 
 @pytest.fixture
@@ -29,7 +42,8 @@ def graph(vault: Vault, tmp_path: Path) -> tuple[Path, dict[str, dict[str, Any]]
     case = vault.add_case("Leak of Jänner", "seen on a forum")
     seen = "2026-01-31T12:00Z"
     vault.add_item(case.id, "the forum's file", SUSPECT, received_from="A. Lopez", added_by="R. Weber", seen_utc=seen)
-    vault.add_item(case.id, "the contract", {"contract.pdf": (9, "ef" * 32)})
+    vault.add_item(case.id, "the original", ORIGINAL)
+    vault.add_item(case.id, "another copy", OTHER)
     vault.add_run(case.id, FINDING, "the forum's file", "found", files={"report.json": b"{}"})
     vault.add_run(case.id, {"verdict": "not found"}, "control", "not found")
     vault.add_note(case.id, "Called the customer.", added_by="R. Weber")
@@ -59,20 +73,27 @@ def test_items_runs_and_notes_are_in_the_graph(graph: tuple[Path, dict[str, dict
     )  # fmt: skip
     files = of_type(nodes, "File")
     assert sorted(file["uco-core:name"] for file in files) == [
-        "config.json", "contract.pdf", "model.safetensors", "report.json",
+        *["config.json"] * 3, *["model.safetensors"] * 3, "report.json",
     ]  # fmt: skip
     (hashed,) = files[0]["uco-core:hasFacet"][1]["uco-observable:hash"]
     assert hashed["uco-types:hashValue"]["@value"] == "cd" * 32
     (person,) = of_type(nodes, "Person")
-    received, _, first, second = of_type(nodes, "InvestigativeAction")
+    received, *_, first, second = of_type(nodes, "InvestigativeAction")
     assert received["uco-core:description"] == "Received from A. Lopez; known to exist since 2026-01-31T12:00Z"
     assert received["uco-action:performer"] == first["uco-action:performer"] == {"@id": person["@id"]}
-    (examined,) = first["uco-action:object"]
-    assert nodes[examined["@id"]]["uco-core:name"] == "the forum's file", "the other item was not examined"
+    examined = [nodes[each["@id"]]["uco-core:name"] for each in first["uco-action:object"]]
+    assert examined == ["the forum's file", "the original"], "the other copy has the same config.json"
     assert nodes[first["uco-action:instrument"][0]["@id"]]["uco-tool:version"] == "1.2.3"
     assert "uco-action:object" not in second
-    said = {note["uco-core:statement"] for note in of_type(nodes, "Annotation")}
-    assert said == {"found", "not found", "Called the customer."}
+    said = {
+        note["uco-core:statement"]: [nodes[each["@id"]]["uco-core:name"] for each in note["uco-core:object"]]
+        for note in of_type(nodes, "Annotation")
+    }
+    assert said == {
+        "found": ["the forum's file", "Run 1"],
+        "not found": ["Run 2"],
+        "Called the customer.": ["Leak of Jänner"],
+    }
 
 
 @pytest.mark.slow

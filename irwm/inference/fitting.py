@@ -112,7 +112,8 @@ def fitted(
         yield prompt().detach() if improved else None
         return
     body = _body(model)
-    whole = sum(each.numel() for each in body) <= MOST_WEIGHTS
+    # Weights of a model that is run layer by layer are on the disk, and cannot be changed.
+    whole = sum(each.numel() for each in body) <= MOST_WEIGHTS and not any(each.is_meta for each in body)
     kept = [each.clone() for each in body] if whole else []
     added, handles = ([], []) if whole else _low_rank(model, fits.rank, generator)
     parameters, rate = (body, fits.weights_rate) if whole else (added, fits.rank_rate)

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 _TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model", "spiece.model", "vocab.txt", "vocab.json")
 # No downloads, and code in a model's folder is never run; by default transformers asks on standard input.
+_LARGER = "Use a folder of safetensors files, or a computer with more memory"
 _TOO_LARGE = "there is too little memory for the whole model, and its layers cannot be read one at a time"
 OURS: dict[str, bool] = {"local_files_only": True, "trust_remote_code": False}
 
@@ -97,13 +98,13 @@ def open_weights(folder: str | Path, device: str = "cpu", *, layer_by_layer: boo
                     file=folder,
                     expected="safetensors files",
                     found="a GGUF file",
-                    advice="Use a folder of safetensors files, or a computer with more memory",
+                    advice=_LARGER,
                 )
             with torch.device("meta"):
                 options["device_map"] = placement(kind.from_config(config))
         # A new head is drawn at random. transformers reads single layers only from tensors that are stored as it uses
         # them, so neither from PyTorch files nor from a mixture of experts.
-        with torch.random.fork_rng(), typed(Path(folder), _TOO_LARGE) if layer_by_layer else nullcontext():
+        with torch.random.fork_rng(), typed(Path(folder), _TOO_LARGE, _LARGER) if layer_by_layer else nullcontext():
             torch.manual_seed(0)
             model, loaded = kind.from_pretrained(place, **options)
     missing = sorted(loaded["missing_keys"])
@@ -199,8 +200,11 @@ def _stored(path: Path, config: Any, gguf: bool) -> torch.dtype:
 
 
 @contextmanager
-def typed(file: Path, problem: str) -> Iterator[None]:
+def typed(file: Path, problem: str, advice: str | None = None) -> Iterator[None]:
     """Converts a library's error about a file to a typed one.
+
+    Args:
+        advice: the next step for a model that the library does not support.
 
     Raises:
         InsufficientMemoryError, torch.OutOfMemoryError: there is too little memory, so the error says nothing about the
@@ -220,7 +224,7 @@ def typed(file: Path, problem: str) -> Iterator[None]:
                 found=str(error)[:300],
                 advice="Close other programs, or use a computer with more memory",
             ) from error
-        raise UnsupportedCheckpointError(problem, file=file, found=str(error)[:300]) from error
+        raise UnsupportedCheckpointError(problem, file=file, found=str(error)[:300], advice=advice) from error
 
 
 @contextmanager

@@ -74,7 +74,8 @@ def own_trial(name: str, number: str | float | None) -> TrialOf:
     """
     attack = ATTACKS.get(name)
     if attack is None or attack.interval is None:
-        raise IrwmError("this attack has no other strengths", found=printable(name, 80))
+        advice = "Choose an attack from the list"
+        raise IrwmError("this attack has no other strengths", found=printable(name, 80), advice=advice)
     try:
         value = float(number or 0)
     except ValueError:

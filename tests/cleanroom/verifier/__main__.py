@@ -47,7 +47,7 @@ def check_written(ledger: Ledger, originals: dict[str, Original], release: Check
 
 def within_rounding(exact: np.ndarray, stored: np.ndarray, dtype: str) -> bool:
     """Whether stored numbers are within half a unit, plus float32's rounding of their row, of the exact ones."""
-    size = np.sqrt(np.square(exact).mean(axis=1, keepdims=True))
+    size = np.maximum(np.abs(exact), np.sqrt(np.square(exact).mean(axis=1, keepdims=True)))
     bits = stored.view("<u2")
     value, larger = (decode(each.tobytes(), dtype).astype(np.float64).reshape(exact.shape) for each in (bits, bits + 1))
     return bool((np.abs(value - exact) <= np.abs(larger - value) / 2 + 2.0**-22 * size).all())

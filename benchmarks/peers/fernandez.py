@@ -1,7 +1,8 @@
-"""Functional invariants: an identifier in the choice of function-preserving transforms (Fernandez et al., ICASSP 2024).
+"""Functional invariants: an identifier in the choice of function-preserving transforms.
 
-Reference: "Functional Invariants to Watermark Large Transformers", arXiv:2310.11446, sections 3 and 4. No code was
-published. An identifier of m chunks of k bits chooses one of 2^k transforms at each of m levels:
+Reference: Fernandez et al., "Functional Invariants to Watermark Large Transformers", ICASSP 2024, arXiv:2310.11446. We
+found no code of the authors; the spread of the factors and the number of bits are ours. An identifier of m chunks of k
+bits chooses one of 2^k transforms at each of m levels:
 
     dimensions      a permutation of the residual stream, in the whole model
     norm            of each norm before a sublayer: its weights times s, the following matrices' columns divided by s

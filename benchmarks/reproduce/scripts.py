@@ -195,8 +195,9 @@ def _alike(one: NDArray[np.float64], other: NDArray[np.float64]) -> float:
 def write(page: Page, results: dict[str, Any], _models: list[Record]) -> None:
     page.text(
         f"Research scripts with the paper's settings have been [public]({REPOSITORY}) since December 2024, under the "
-        "title *IRMark*. They settle what the paper leaves open. The invariant of the i-th secret token m is the outer "
-        "product of the token's q and k: with q = W_q E[m] and k = W_k E[m], A[i, c·w + j] = q[c·w + i]·k[j], where w "
+        "title *IRMark*. The repository does not name its authors. It is one answer to what the paper leaves open. The "
+        "invariant of the i-th secret token m is the outer product of the token's q and k: with q = W_q E[m] and k = "
+        "W_k E[m], A[i, c·w + j] = q[c·w + i]·k[j], where w "
         "is the length of k and c counts the parts of q. In multi, 10 coordinates of each row become plus or minus the "
         "deviation of the whole embedding, in one basis for all rows, and the scale is 1000. A model has the mark if "
         "at least 35 of 50 positions are below β = 0.3. These scripts are not used by this product.",

@@ -136,7 +136,7 @@ def details(result: dict[str, Any]) -> list[str]:
         f"made, and it takes {seconds(fits, 'trace', 0)}.",
         f"**8B geometry**, {result['layers']} layers, {result['parameters'] / 1e9:.1f} billion parameters in all, in "
         f"float32 and layer by layer: {large[0]['tokens']} tokens of text alone take {seconds(large, 'trace', 0)} and "
-        f"{median(large, 'peak') / 2**30:.1f} GiB. The memory does not depend on the number of layers. The time is at "
-        f"most proportional to it and to the number of tokens: {WANTED:,} tokens in {LAYERS} layers take at "
-        f"most {hours:.1f} hours.",
+        f"{median(large, 'peak') / 2**30:.1f} GiB. At most one layer's weights are in memory. The time is at "
+        f"most proportional to the numbers of layers and tokens: {WANTED:,} tokens in {LAYERS} layers take at most "
+        f"{hours:.1f} hours.",
     ]

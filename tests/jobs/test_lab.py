@@ -119,6 +119,21 @@ def test_rehearsal_is_signed_and_filed_and_leaves_no_marked_copy(vault: Vault, j
     assert [answers[name] for name in ("signature", "files", "page", "numbers")] == [True] * 4
 
 
+def test_any_strength_is_run_and_its_report_verified(
+    vault: Vault, jobs: Jobs, small: dict[str, Any], tmp_path: Path
+) -> None:
+    values = [("prune", 0.25), ("round", 5), ("layers", 7)]
+    trials = [{"attack": name, "value": value} for name, value in values]
+    job = succeeded(run_here("lab", asked(*trials, **small), vault, jobs))
+    folder = given_out(jobs, job.id, tmp_path / "out")
+    rows = rows_of(json.loads((folder / LAB_JSON).read_bytes()))
+    assert [rows[name]["strength"] for name, _ in values] == ["25%", "5 bits", "7 layers"]
+    assert [rows[name]["verdict"] for name, _ in values] == ["found", "found", None]
+    assert rows["layers"]["reason"] == "The model has only one layer."
+    checked = verify_report(folder / LAB_JSON)
+    assert checked.ok, checked.checks
+
+
 def test_edited_lab_values_are_named(vault: Vault, jobs: Jobs, small: dict[str, Any], tmp_path: Path) -> None:
     job = run_here("lab", asked(IMPOSSIBLE, **small), vault, jobs)
     path = given_out(jobs, job.id, tmp_path / "given") / LAB_JSON

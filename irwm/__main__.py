@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from irwm.report.reader_inputs import Brought
 
 _ANSWERS = {True: "holds", False: "FAILS", None: "not checked"}
-# The option that supplies what a report still needs.
+# The option, or the place, for what a report still needs.
 _OPTIONS = {
     "identity": "--identity",
     "root": "--tsa-root",
@@ -35,6 +35,7 @@ _OPTIONS = {
     "key": "--key",
     "log": "--audit-log",
     "seen": "--seen",
+    "reviewed": "its folder",  # not an option
 }
 # Exit codes, the same as in `python app.py investigate` (docs/headless.md). Of several verdicts, the first one counts.
 _CODES = {"found": 0, "inconclusive": 3, "not found": 1}

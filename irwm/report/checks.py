@@ -20,6 +20,7 @@ SIGNATURE, IDENTITY, TIME_STAMP, LOG, SEEN = "signature", "identity", "timestamp
 SUSPECT, ORIGINAL, KEY, KEYS = "suspect", "original", "key", "keys"
 MODELS, CLAIMANTS, FOLDER = "models", "claimants", "folder"
 EXAMINATION, CONTROLS, RECIPIENTS, CHOICES = "examination", "controls", "recipients", "choices"
+REVIEWED = "reviewed"
 # What shows a timestamp.
 ROOT = "root"
 # For a reader who does not know how long the suspect has existed.
@@ -27,6 +28,7 @@ UNKNOWN_TIME = "unknown"
 NEEDED: Mapping[str, str] = {
     IDENTITY: "the signer’s first public key, as published by the signer",
     ROOT: "the root certificate of the authority that timestamped the key’s commitment",
+    REVIEWED: "the files of the reviewed report, in the same folder, and what its reviewer gave",
     SUSPECT: "the suspect",
     FOLDER: "the folder that was swept",
     ORIGINAL: "the original",

@@ -875,5 +875,39 @@ class Sweep(TypedDict):
     rows: Listed[SweepRow]
 
 
-Document = Report | Dispute | Lab | Sweep
-DOCUMENTS = (Report, Dispute, Lab, Sweep)
+class Reviewed(TypedDict):
+    """The report that a review is about."""
+
+    json: str
+    sha256: str
+    kind: str
+    version: int
+    created_utc: str
+    examiner: str  # "" if the report names none
+    result: str
+    identity: str  # its signer's first public key; "" if it is not signed
+
+
+class ReviewCheck(TypedDict):
+    name: str
+    ok: bool | None  # None if it was not made
+    said: str
+
+
+class ReviewSchema(TypedDict):
+    name: Literal["irwm-review"]
+    version: Literal[1]
+
+
+class Review(Framed):
+    schema: ReviewSchema
+    reviewed: Reviewed
+    reviewer: str
+    extent: Literal["read", "recomputed", "examined"]
+    conclusion: Literal["agrees", "agrees with remarks", "disagrees"]
+    remarks: str
+    checks: Listed[ReviewCheck]
+
+
+Document = Report | Dispute | Lab | Sweep | Review
+DOCUMENTS = (Report, Dispute, Lab, Sweep, Review)

@@ -22,6 +22,7 @@
     seen            the report and its reader have known the suspect since the same time
     log             the given audit log holds the entry that the signature names
     report_files    of a sweep: pages, PDFs and signatures next to the overview are those that its signer signed
+    reviewed        of a review: the report next to it is the one that it names, and its checks give the same answers
 
 `irwm.report.value_states` then says which values of a report are derived, consistent or stated.
 
@@ -39,7 +40,19 @@ from typing import Any
 
 from irwm import Key
 from irwm.errors import IrwmError, SignatureError, printable
-from irwm.report import consistency, dispute, lab, rulings, schema, stamps, sweep, sweep_claims, verify_drawings
+from irwm.report import (
+    consistency,
+    dispute,
+    lab,
+    review,
+    rulings,
+    schema,
+    stamps,
+    sweep,
+    sweep_claims,
+    verify_drawings,
+    verify_review,
+)
 from irwm.report.audit_log import check_log
 from irwm.report.checks import EXAMINATION, TIME_STAMP, Check, Verification, held, listed, of_document, said
 from irwm.report.document import SCHEMA, from_json, json_pieces
@@ -59,12 +72,14 @@ _READ: Mapping[str, Callable[[bytes], schema.Document]] = {
     dispute.SCHEMA: dispute.from_json,
     lab.SCHEMA: lab.from_json,
     sweep.SCHEMA: sweep.from_json,
+    review.SCHEMA: review.read_review,
 }
 # The pages of other kinds than a report's.
 _DRAWN: Mapping[str, Callable[[Any, str], str]] = {
     dispute.SCHEMA: dispute.dispute_html,
     lab.SCHEMA: lab.lab_html,
     sweep.SCHEMA: sweep.overview_html,
+    review.SCHEMA: review.review_html,
 }
 
 
@@ -125,6 +140,8 @@ def verified(path: str | Path | Received, brought: Brought) -> Verification:
         checks += check_sweep(reports, signed, brought.roots_pem)
         again, open_states = swept_again(document, reports, brought, held(checks))
         checks += again
+    elif kind == review.SCHEMA:
+        checks.append(verify_review.check_reviewed(document, report.folder, brought, verified))
     else:
         checks += _time_stamp(document, kind, brought.roots_pem, assigned)
         checks += _AGAIN[kind](document, brought)
@@ -142,6 +159,8 @@ def _inputs(kind: str, document: Any) -> tuple[tuple[Stated, ...], Mapping[str, 
         return rulings.inputs(document), rulings.SHOWN
     if kind == sweep.SCHEMA:
         return sweep_claims.STATED, sweep_claims.SHOWN
+    if kind == review.SCHEMA:
+        return verify_review.STATED, verify_review.SHOWN
     return consistency.inputs(document), consistency.SHOWN
 
 
@@ -363,6 +382,9 @@ def _numbers(document: Any, kind: str, reports: Mapping[str, bytes], assigned: s
                 "numbers", None, f"these reports are missing from the overview’s folder: {listed(gone)}", asked=True
             )
         good = f"every row agrees with its report, and each report’s numbers are consistent (reports: {len(reports)})"
+    elif kind == review.SCHEMA:
+        wrong = verify_review.contradictions(document, assigned)
+        good = "the reviewer’s statements agree with the recorded checks"
     else:
         wrong = consistency.contradictions(document, assigned)
         good = "every probability in the document follows from the ranks and settings"

@@ -26,7 +26,9 @@ def status(document: schema.Framed) -> Iterator[Claim]:
     yield from must(set(found) == names, "status", sorted(found), ", ".join(sorted(names)))
 
 
-def frame(document: schema.Dispute | schema.Lab, name: str, version: int, limits: Sequence[str]) -> Iterator[Claim]:
+def frame(
+    document: schema.Dispute | schema.Lab | schema.Review, name: str, version: int, limits: Sequence[str]
+) -> Iterator[Claim]:
     """Claims about the schema, the signature and the limitations of a document."""
     yield from each("schema", document["schema"], {"name": name, "version": version})
     yield from status(document)

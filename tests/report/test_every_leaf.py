@@ -29,6 +29,7 @@ from irwm.report import (
     sweep,
     sweep_claims,
     to_json,
+    verify_review,
 )
 from irwm.report.claims import IMPOSSIBLE, contradicted, item_fields, source_fields, wrong
 from irwm.report.error_rates import ErrorRates, neutral_section
@@ -41,6 +42,7 @@ from irwm.tracing import recipients, trace_each
 from tests.recording.answers import write_recording
 from tests.report.conftest import Examined, dispute_of, document_of, examine
 from tests.report.leaves import few_of_each, named, unnoticed
+from tests.report.test_review import review_of
 from tools.copies import copy_of, keys_for, with_noise, write_embedding
 from tools.small_models import write_llama
 
@@ -94,6 +96,8 @@ def cases(request: pytest.FixtureRequest, world: dict[str, Any], files: dict[str
     found["lab"] = Case(lab.from_json(read["lab"]), lab_claims.claims, no_stamps, lab_claims.STATED, schema.Lab)
     reports = {path.name: path.read_bytes() for path in files["sweep"].parent.glob("suspect-*.json")}
     claims = partial(sweep_claims.claims, reports=reports)
+    second = review_of(read["report"])
+    found["review"] = Case(second, verify_review.claims, no_stamps, verify_review.STATED, schema.Review)
     found["sweep"] = Case(sweep.from_json(read["sweep"]), claims, no_stamps, sweep_claims.STATED, schema.Sweep)
     return found
 

@@ -16,9 +16,12 @@ import pytest
 
 from irwm.__main__ import main
 from irwm.errors import path_from
+from irwm.language import ENGLISH
 from irwm.report import from_json, sandbox, wording
 from irwm.report.checks import Verification
 from irwm.report.reader_inputs import Brought
+from irwm.report.received import SIGNATURE
+from irwm.report.review import AGREES, READ
 from irwm.report.verify import verified
 from irwm.report.write import write_document
 from storage.backup import back_up
@@ -26,6 +29,7 @@ from storage.case_archive import export_case
 from tests.ownership.authority import make_authority
 from tests.report.of_jobs import SEEN, Desk
 from ui.components.commitment_box import commitment_of
+from ui.services.review import ReviewRequest, file_review
 from ui.services.stamps import own_request
 
 pytestmark = pytest.mark.slow
@@ -87,7 +91,26 @@ def made(desk: Desk, files: dict[str, Path]) -> Made:
     common += ["--audit-log", desk.exported_log()]
     brought = {kind: [*common, *options] for kind, options in desk.brought.items()}
     brought["outsiders"] = brought["report"]
+    files["review"], files["review alone"] = _reviews(desk, files["report"], others)
+    log = ["--audit-log", desk.exported_log()]  # after the review was signed
+    brought["review"] = brought["review alone"] = ["--identity", desk.identity, *log]
     return Made(files, desk.identity, files["root.pem"], brought)
+
+
+def _reviews(desk: Desk, report: Path, folder: Path) -> tuple[Path, Path]:
+    """A review next to its report, and alone."""
+    near, alone = folder / "reviewed", folder / "review-alone"
+    near.mkdir()
+    alone.mkdir()
+    for file in report.parent.glob(f"{report.stem}.*"):
+        shutil.copy(file, near)
+    asked = ReviewRequest(reviewer="B. Second", extent=READ, conclusion=AGREES)
+    _, files = file_review(asked, report.name, report.read_bytes(), verified(report, Brought()), desk.vault, ENGLISH)
+    for name, content in files.items():
+        (near / name).write_bytes(content)
+        (alone / name).write_bytes(content)
+    (name,) = (name for name in files if name.endswith(".json") and not name.endswith(SIGNATURE))
+    return near / name, alone / name
 
 
 def _unsigned(path: Path) -> dict[str, Any]:
@@ -127,6 +150,10 @@ AS_MADE = [
     ("dispute", (EVERYTHING,), 0),
     ("dispute", (IDENTITY, ROOT), 2),
     ("dispute", (OTHER, ROOT), 1),
+    ("review", (EVERYTHING,), 0),
+    ("review", (IDENTITY,), 2),  # the log is not given
+    ("review", (OTHER,), 1),
+    ("review alone", (EVERYTHING,), 2),
     ("unsigned", (), 2),
     ("unsigned", (IDENTITY,), 1),  # a signature was expected and is not there
     ("html", (IDENTITY,), 2),

@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 import irwm
-from irwm.__main__ import main
+from irwm.__main__ import _OPTIONS, main
 from irwm.report import sandbox
-from irwm.report.checks import HOLDS
+from irwm.report.checks import HOLDS, NEEDED
 from irwm.report.reader_inputs import Brought
 from irwm.report.write import write_document
 from tests.report.conftest import Examined
@@ -34,6 +34,10 @@ def signed(whole, tmp_path_factory):
     (folder / "opened.key").write_bytes(whole.key.to_bytes())
     (folder / "audit-log.jsonl").write_bytes(log_of())
     return folder
+
+
+def test_everything_that_a_report_can_need_has_its_option():
+    assert set(_OPTIONS) == set(NEEDED)
 
 
 @pytest.mark.slow
@@ -87,7 +91,7 @@ def test_help_needs_no_libraries_of_a_check():
     code = """
 import sys
 from pathlib import Path
-from irwm.__main__ import main
+from irwm.__main__ import _OPTIONS, main
 try:
     main(["verify", "--help"])
 except SystemExit:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from irwm.report import consistency, lab_claims, rulings, sweep_claims
+from irwm.report import consistency, lab_claims, rulings, sweep_claims, verify_review
 from irwm.report import value_states as module
 from irwm.report.checks import CHOICES, NEEDED
 from irwm.report.value_states import CONSISTENT, DERIVED, MORE, STATED, UNKNOWN, Stated, holds_field, leaves, states
@@ -18,6 +18,7 @@ KINDS = {
     "a dispute": rulings.STATED,
     "a lab": lab_claims.STATED,
     "a sweep, in addition to those of its reports": sweep_claims.STATED,
+    "a review": verify_review.STATED,
 }
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import shutil
 from dataclasses import replace
@@ -15,8 +16,9 @@ import irwm
 from irwm.report import ItemDescription, KeyInfo, finding_document, installed_versions
 from irwm.report.checks import NOT_ESTABLISHED, Check, Verification
 from irwm.report.sandbox import to_json
+from irwm.report.verify import verify_report
 from irwm.report.write import write_document
-from tests.ui.handlers import Pages, told
+from tests.ui.handlers import Pages, told, value
 from tools.small_models import write_llama
 from ui.components.uploads import browser_folder
 from ui.pages.verify import About
@@ -160,6 +162,55 @@ def test_verify_task_updates_only_its_own_report(pages: Pages, report: Path) -> 
     assert show(job.id, replace(about, job="another"), request) == gr.skip()
     assert show(job.id, about, request) == gr.skip(), "this one was answered without a task"
     assert changed(pages, str(report), None, replace(about, job=job.id)) == (gr.skip(), gr.skip())
+
+
+REVIEW = ("B. Second", "", "read", "agrees", "")
+
+
+@pytest.mark.slow
+def test_review_is_signed_and_filed_in_the_case_of_the_report(pages: Pages, report: Path, tmp_path: Path) -> None:
+    about = told_by(pages.call("start-verify", "click", str(report), None, None, *NOTHING))
+    out = pages.call("sign-review", "click", about, *REVIEW)
+    assert told(out) == []
+    assert "Leak of January" in value(out["review-done"])
+    (case,) = pages.vault.cases()
+    (run,) = pages.vault.runs_of(case.id)
+    assert (run.suspect, run.verdict, run.note) == ("report.json", "agrees", "Review by B. Second")
+    (item,) = pages.vault.case_items(case.id)
+    assert (item.name, item.note, item.added_by) == ("report.json", "Reviewed report", "B. Second")
+    for name in ("review-html", "review-json", "review-signature"):
+        shutil.copy(value(out[name])["path"], report.parent)
+    path = report.parent / value(out["review-json"])["orig_name"]
+    found = verify_report(path, identity=pages.vault.identity().first_public_key)
+    assert {check.name: check.ok for check in found.checks}["reviewed"]
+    assert (
+        "The reviewer agrees with the result" in pages.call("case-runs", "chosen", data={"record": run.id})["run-card"]
+    )
+
+
+def test_review_needs_a_verified_report_and_a_name(pages: Pages, report: Path) -> None:
+    for about in (None, About.of(str(report), None)):
+        out = pages.call("sign-review", "click", about, *REVIEW)
+        assert told(out) == ["review-notice"]
+        assert "Verify the report first" in value(out["review-notice"])
+    checked = replace(About.of(str(report), None), verified=True)
+    assert told(pages.call("sign-review", "click", checked, " ", *REVIEW[1:])) == ["review-name-notice"]
+    assert not pages.vault.runs_of(pages.vault.cases()[0].id)
+
+
+def test_report_that_changed_after_its_task_is_not_reviewed(pages: Pages, report: Path) -> None:
+    jobs = pages.jobs
+    job = jobs.create("verify", "Verify report.json", {"report": str(report)})
+    jobs.start(job.id, os.getpid())
+    sha256 = hashlib.sha256(report.read_bytes()).hexdigest()
+    passed = Verification((Check("files", True, "They match"), Check("examination", True, "Every number agrees")))
+    jobs.finish(job.id, "done", result=to_json(passed) | {"sha256": sha256})
+    about = replace(About.of(str(report), None), verified=True, job=job.id)
+    said = ("B. Second", "", "recomputed", "agrees", "")
+    assert told(pages.call("sign-review", "click", about, *said)) == []
+    report.write_bytes(report.read_bytes().replace(b"Leak of January", b"Leak of October"))
+    out = pages.call("sign-review", "click", about, *said)
+    assert "Verify it again" in value(out["review-notice"])
 
 
 def told_by(out: dict[str, Any]) -> About:

@@ -9,7 +9,7 @@ from typing import Any
 import gradio as gr
 
 from irwm.errors import IrwmError
-from irwm.report import dispute, lab, schema
+from irwm.report import dispute, lab, review, schema
 from irwm.report.document import from_json, schema_of, to_json
 from irwm.report.html import render_html
 from storage.vault import Vault
@@ -17,6 +17,7 @@ from ui.components import notices
 from ui.components.dispute_card import dispute_html
 from ui.components.finding_card import finding_card
 from ui.components.lab_table import summary_html, table_html
+from ui.components.review_card import review_html
 from ui.components.uploads import download
 from ui.components.verdict_card import verdict_html
 from ui.file_names import plain_name
@@ -96,6 +97,7 @@ def _document(vault: Vault, run_id: str, files: Mapping[str, bytes], name: str |
     read: dict[str, Callable[[bytes], schema.Document]] = {
         dispute.SCHEMA: dispute.from_json,
         lab.SCHEMA: lab.from_json,
+        review.SCHEMA: review.read_review,
     }
     return read.get(schema_of(data), from_json)(data)
 
@@ -106,6 +108,8 @@ def _card(document: Any) -> str:
             return dispute_html(document)
         if document["schema"]["name"] == lab.SCHEMA:
             return summary_html(document, running=False) + table_html(document)
+        if document["schema"]["name"] == review.SCHEMA:
+            return review_html(document)
         return verdict_html(finding_card(document))
 
 
@@ -114,4 +118,6 @@ def _about(document: Any) -> str:
         return "dispute"
     if document["schema"]["name"] == lab.SCHEMA:
         return f"lab-{document['original']['name']}"
+    if document["schema"]["name"] == review.SCHEMA:
+        return review.NAME
     return str(document["items"]["suspect"]["name"])

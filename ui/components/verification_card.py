@@ -25,6 +25,7 @@ _TITLES = {
     "choices": "Seed and number of keys",
     "seen": "Suspect known since",
     "report_files": "Report files",
+    "reviewed": "Reviewed report",
 }
 _SECTION = Markup(
     '<section class="checks" aria-label="Checks of the report" role="status"><h2>{}</h2>{}<ul>{}</ul>{}</section>'
@@ -61,7 +62,12 @@ def _line(name: str, ok: Any, said: str) -> Markup:
     word, symbol, kind = _WORDS[ok if ok is None else bool(ok)]
     return Markup(
         '<li class="check check-{}"><span class="check-word">{}{}</span><div><h3>{}</h3><p>{}</p></div></li>'
-    ).format(kind, icon(symbol), word, _TITLES.get(name) or sentence(printable(name)).rstrip("."), _said(said))
+    ).format(kind, icon(symbol), word, title_of(name), _said(said))
+
+
+def title_of(name: str) -> str:
+    """The heading of a check."""
+    return _TITLES.get(name) or sentence(printable(name)).rstrip(".")
 
 
 def _said(text: str) -> str:

@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 import shutil
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import gradio as gr
 
-from irwm.errors import IrwmError, shown_path
+from irwm.errors import IrwmError, path_from, shown_path
 from irwm.report.audit_log import ENDING as LOG_ENDING
 from irwm.report.checks import UNKNOWN_TIME
 from irwm.report.reader_inputs import opened_keys
-from irwm.report.received import ARCHIVE, report_name
+from irwm.report.received import ARCHIVE, Received, report_name
+from irwm.report.received import receive as receive_report
 from irwm.report.sandbox import from_json, judge_report
 from irwm.report.stamps import trusted_roots
 from ui.components import notices
@@ -25,12 +28,14 @@ from ui.components.guarded import guarded
 from ui.components.job_card import job_card
 from ui.components.path_picker import hold_back, path_picker
 from ui.components.places import Places, at
+from ui.components.review_form import review_form
 from ui.components.uploads import browser_folder, receive, uploaded
 from ui.components.verification_card import checks_html
 from ui.context import Context
 from ui.dates import day_utc
 from ui.jobs.requests import Asked
 from ui.services.request import VerifyRequest
+from ui.services.review import file_review
 
 INTRO = """
 # Verify a report
@@ -80,6 +85,7 @@ class Layout:
         self.start = gr.Button("Verify", variant="primary", elem_id="start-verify")
         self.job = job_card(context, ("verify",))
         self.result = gr.HTML(elem_id="verified")
+        self.review = review_form()
         hold_back(self.start, [self.report, *self.pickers.values()])
         self.told = gr.State(None)  # the `About` of the text in `result`, once a report was chosen or checked
 
@@ -153,7 +159,12 @@ class Verify:
         page.start.click(page.places.told(self.begin, 3, emptied=1), asked, begun, **turn)
         job.ended.change(self.show, [job.ended, page.told], page.result, **turn)
         changed, given = [page.report.chosen.change, page.upload.change], [page.report.chosen, page.upload]
+        review, of_review = page.review, page.review.outputs
         gr.on(changed, forget, [*given, page.told], [page.result, page.told], **turn)
+        page.told.change(review.emptied, None, of_review, **turn)
+        signed = [*of_review, *review.places.outputs]
+        sign = review.places.told(self.sign_review, len(of_review))
+        review.start.click(sign, [page.told, *review.inputs], signed, **turn)
 
     def begin(
         self,
@@ -186,6 +197,7 @@ class Verify:
             with at("seen"):
                 given["seen"] = UNKNOWN_TIME if seen.strip().lower() == UNKNOWN_TIME else day_utc(seen)
         about = About.of(shown_path(place) if place else None, files)
+        about = replace(about, verified=True, identity=expected, roots=roots)
         if not given:
             return look_at(files, place, expected, roots), gr.skip(), about
         # The task gets no access to the vault: no secrets are passed to it.
@@ -198,7 +210,34 @@ class Verify:
             **given,
         )
         started = self.context.start(Asked(f"Verify {shown_path(place.name)}", asked), vault).id
-        return "", started, replace(about, job=started)
+        return "", started, replace(about, job=started, place=shown_path(place))
+
+    def sign_review(self, request: gr.Request, about: About | None, *values: Any) -> Any:
+        """Signs and files a review of the report that the page has verified. `values`: those of the form."""
+        vault, form = self.context.require(request), self.page.review
+        if about is None or not about.verified:
+            raise IrwmError("no report was verified", advice="Verify the report first")
+        asked = form.request(*values)
+        kept = about.place or about.path
+        with opened_report(about.files, path_from(kept) if kept else None) as path:
+            report = receive_report(path)
+            if not isinstance(report, Received) or ".json" not in report.parts:
+                raise IrwmError(
+                    "the report’s JSON file is missing", advice="Add it to the other files, and verify them"
+                )
+            data = report.parts[".json"]
+            if about.job is None:
+                found = judge_report(path, about.identity or None, roots_pem=about.roots.encode("ascii") or None)
+            else:
+                result: Any = self.context.jobs_of(request).get(about.job).result or {}
+                if result.get("sha256") != hashlib.sha256(data).hexdigest():
+                    raise IrwmError("the report has changed, or is not verified yet", advice="Verify it again")
+                found = from_json(result)
+        filing, files = file_review(
+            asked, report.file(".json"), data, found, vault, self.context.settings.preferences.language
+        )
+        title = next(case.title for case in vault.cases() if case.id == filing.case_id)
+        return form.filed(title, files)
 
     @guarded
     def show(self, ended: str | None, about: About | None, request: gr.Request) -> Any:
@@ -219,15 +258,27 @@ class About:
         path: of one of its files, if it was chosen by its path.
         files: the uploaded files, in order of their names.
         job: the task that computes its numbers again, if one was started.
+        place: where the task finds its files.
+        verified: whether the page verified it.
+        identity, roots: what was given for that.
     """
 
     path: str | None
     files: tuple[str, ...]
     job: str | None = None
+    place: str = ""
+    verified: bool = False
+    identity: str = ""
+    roots: str = ""
 
     @classmethod
     def of(cls, path: str | None, files: Sequence[str] | None) -> About:
         return cls(path, tuple(sorted(files or ())))
+
+    @property
+    def report(self) -> About:
+        """Which report it is, without what was done with it."""
+        return About(self.path, self.files)
 
 
 def forget(path: str | None, files: list[str] | None, about: About | None) -> Any:
@@ -238,7 +289,7 @@ def forget(path: str | None, files: list[str] | None, about: About | None) -> An
     """
     present = About.of(path, files)
     # Before a report was chosen or checked, an empty field does not mean that the restored result is of another one.
-    before = About.of(None, None) if about is None else replace(about, job=None)
+    before = About.of(None, None) if about is None else about.report
     return (gr.skip(), gr.skip()) if present == before else ("", present)
 
 
@@ -272,18 +323,29 @@ def look_at(files: Sequence[str] | None, path: Path | None, identity: str, roots
         roots: root certificates of timestamping authorities, PEM.
     """
     try:
-        trusted = roots.encode("ascii") or None
-        if path is not None:
-            return checks_of(path, identity, trusted)
-        sources = uploaded(files or ())
-        if sum(source.stat().st_size for source in sources) > LARGEST_BYTES:
-            raise IrwmError("these files are too large to be a report", expected=f"at most {LARGEST_BYTES >> 20} MiB")
-        with tempfile.TemporaryDirectory(dir=browser_folder()) as folder:
-            for source in sources:
-                shutil.copyfile(source, Path(folder, source.name))
-            return checks_of(_main_file(Path(folder)), identity, trusted)
+        with opened_report(files, path) as report:
+            return checks_of(report, identity, roots.encode("ascii") or None)
     except IrwmError as error:
         return notices.error_html(error)
+
+
+@contextmanager
+def opened_report(files: Sequence[str] | None, path: Path | None) -> Iterator[Path]:
+    """One of the report's files, with the others in its folder; see `look_at`.
+
+    Raises:
+        IrwmError: the uploaded files are not those of one report.
+    """
+    if path is not None:
+        yield path
+        return
+    sources = uploaded(files or ())
+    if sum(source.stat().st_size for source in sources) > LARGEST_BYTES:
+        raise IrwmError("these files are too large to be a report", expected=f"at most {LARGEST_BYTES >> 20} MiB")
+    with tempfile.TemporaryDirectory(dir=browser_folder()) as folder:
+        for source in sources:
+            shutil.copyfile(source, Path(folder, source.name))
+        yield _main_file(Path(folder))
 
 
 def expected_identity(typed: str | None) -> str:

@@ -27,7 +27,9 @@ from storage.vault import Vault
 from ui.file_names import plain_name
 from ui.services.request import Filed
 
-_Signed = TypeVar("_Signed", schema.Dispute, schema.Lab)
+# The title that a report prints for a case without one.
+UNTITLED = "No case title given"
+_Signed = TypeVar("_Signed", schema.Dispute, schema.Lab, schema.Review)
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,7 +170,7 @@ def known_since(vault: Vault, case_id: str, stated: str) -> Callable[[Mapping[st
 def case_lines(request: Filed, examiner: str) -> dict[str, str]:
     """A report's statements about its case, by label."""
     lines = {
-        "Case": request.case_title or "No case title given",
+        "Case": request.case_title or UNTITLED,
         "Examiner": examiner,
         "Suspect known since": request.seen_utc[:10],
         "Note": request.note,

@@ -132,8 +132,9 @@ class Added(TypedDict):
 
 
 class Verified(VerificationJson):
-    """The result of Verify."""
+    """The result of Verify; `sha256` of the report's JSON, "" if there is none."""
 
+    sha256: str
     ok: bool
     exit_code: int
 

@@ -1,0 +1,188 @@
+"""A second examiner's review of a report as a versioned JSON document, and as a page drawn from that document alone.
+
+ISO 21043-4 and -5 ask that a second competent person reviews an examination, and that the review is recorded. The
+document names the reviewed report by the SHA-256 of its JSON.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+
+from irwm.errors import IrwmError
+from irwm.report import dispute, schema
+from irwm.report.answer import word_of
+from irwm.report.checks import EXAMINATION, Verification
+from irwm.report.document import SCHEMA as REPORT
+from irwm.report.document import ReportError, from_json, opening, read_document, schema_of
+from irwm.report.html import page
+from irwm.report.structure import plain
+
+SCHEMA, VERSION = "irwm-review", 1
+NAME = "review"
+AGREES, REMARKS, DISAGREES = "agrees", "agrees with remarks", "disagrees"
+READ, RECOMPUTED, EXAMINED = "read", "recomputed", "examined"
+CONCLUSIONS: Mapping[str, str] = {
+    AGREES: "The reviewer agrees with the result of the report.",
+    REMARKS: "The reviewer agrees with the result of the report, with remarks.",
+    DISAGREES: "The reviewer does not agree with the result of the report.",
+}
+EXTENTS: Mapping[str, str] = {
+    READ: "The reviewer read the report.",
+    RECOMPUTED: "The reviewer read the report and computed its numbers again from the models and the keys.",
+    EXAMINED: "The reviewer examined the same items before reading the report.",
+}
+LIMITATIONS = (
+    "A review is the opinion of its signer. It adds no evidence to the report and changes no number in it.",
+    "The recorded checks were made with this program. An error in the program can affect the report and its review.",
+    "Nothing here shows that the reviewer is competent or independent of the examiner.",
+)
+# The kinds of report that have a result to agree with.
+_REVIEWED = (REPORT, dispute.SCHEMA)
+EXAMINER = "Examiner"
+
+
+def reviewed(json_name: str, data: bytes) -> schema.Reviewed:
+    """What a review says about its report.
+
+    Args:
+        json_name: name of the report's JSON file.
+        data: its bytes.
+
+    Raises:
+        ReportError: it is not the report of an examination or of a dispute, or it cannot be read.
+    """
+    document: schema.Report | schema.Dispute
+    if (kind := schema_of(data)) == dispute.SCHEMA:
+        document = ruled = dispute.from_json(data)
+        result = dispute.headline(ruled)
+    elif kind == REPORT:
+        document = examined = from_json(data)
+        result = word_of(examined)
+    else:
+        raise ReportError(
+            "only the report of an examination or of a dispute can be reviewed",
+            file=json_name,
+            expected=", ".join(_REVIEWED),
+            found=kind or "no schema",
+        )
+    described: schema.Reviewed = plain(
+        {
+            "json": json_name,
+            "sha256": hashlib.sha256(data).hexdigest(),
+            "kind": kind,
+            "version": document["schema"]["version"],
+            "created_utc": document["created_utc"],
+            "examiner": document["case"].get(EXAMINER, ""),
+            "result": result,
+            "identity": document["status"].get("custody", {}).get("identity", ""),
+        }
+    )
+    return described
+
+
+def review_document(
+    about: schema.Reviewed,
+    verification: Verification,
+    *,
+    reviewer: str,
+    extent: str,
+    conclusion: str,
+    remarks: str,
+    case: Mapping[str, str],
+    created_utc: str,
+    tool_versions: Mapping[str, str],
+) -> schema.Review:
+    """The review, not signed yet.
+
+    Args:
+        about: of `reviewed`.
+        verification: of the report, with all that the reviewer gave.
+        reviewer: name of the second examiner.
+        extent, conclusion: one of `EXTENTS`, one of `CONCLUSIONS`.
+        remarks: the reasons; "" for none.
+        case, created_utc, tool_versions: as for `irwm.report.finding_document`.
+
+    Raises:
+        IrwmError: the reviewer is the report's examiner or has no name, or a statement contradicts the checks.
+    """
+    document: schema.Review = plain(
+        {
+            **opening((SCHEMA, VERSION), created_utc, case),
+            "reviewed": about,
+            "reviewer": reviewer.strip(),
+            "extent": extent,
+            "conclusion": conclusion,
+            "remarks": remarks.strip(),
+            "checks": [{"name": each.name, "ok": each.ok, "said": each.said} for each in verification.checks],
+            "versions": dict(tool_versions),
+            "limitations": LIMITATIONS,
+        }
+    )
+    for field, problem, advice in faults(document):
+        raise IrwmError(problem, found=document[field], advice=advice)  # type: ignore[literal-required]
+    return document
+
+
+def faults(document: schema.Review) -> list[tuple[str, str, str]]:
+    """The fields that contradict the rest of a review: each with the problem and the next step."""
+    name, examiner = (" ".join(text.split()).casefold() for text in (document["reviewer"], _examiner(document)))
+    failed = [check["name"] for check in document["checks"] if check["ok"] is False]
+    computed = any(check["name"] == EXAMINATION and check["ok"] for check in document["checks"])
+    found = []
+    if not name:
+        found.append(("reviewer", "the reviewer’s name is missing", "Enter the name of the second examiner"))
+    if name and name == examiner:
+        problem = "the reviewer is the examiner who made the report"
+        found.append(("reviewer", problem, "Another person must review it"))
+    if document["extent"] == RECOMPUTED and not computed:
+        problem = "the numbers of the report were not computed again"
+        found.append(("extent", problem, "Verify the report with the models and the keys first, or choose otherwise"))
+    if document["conclusion"] != DISAGREES and failed:
+        problem = f"the reviewer agrees, but these checks of the report failed: {', '.join(failed)}"
+        found.append(("conclusion", problem, "Choose that the reviewer does not agree"))
+    if document["conclusion"] != AGREES and not document["remarks"]:
+        found.append(("remarks", "the remarks are missing", "Write the remarks, or the reasons for not agreeing"))
+    return found
+
+
+def _examiner(document: schema.Review) -> str:
+    return document["reviewed"]["examiner"]
+
+
+def read_review(data: bytes) -> schema.Review:
+    """The document that `to_json` wrote.
+
+    Raises:
+        ReportError: not a review, of another version, or of another structure.
+    """
+    return read_document(
+        data,
+        (SCHEMA, VERSION),
+        schema.Review,
+        "this is not a review’s JSON file",
+        "the review has a different schema",
+    )
+
+
+def same_signer(document: schema.Review) -> bool:
+    """Whether the review was signed with the key that signed the report."""
+    custody = document["status"].get("custody")
+    return custody is not None and custody["identity"] == document["reviewed"]["identity"]
+
+
+def review_html(document: schema.Review, json_name: str = "") -> str:
+    """The document as one self-contained file without scripts.
+
+    Args:
+        json_name: name of its JSON file, printed with its SHA-256.
+    """
+    return page(
+        "review.html.j2",
+        document,
+        json_name,
+        sentence=CONCLUSIONS[document["conclusion"]],
+        extent=EXTENTS[document["extent"]],
+        agrees=document["conclusion"] != DISAGREES,
+        same_signer=same_signer(document),
+    )

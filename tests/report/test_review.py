@@ -1,0 +1,188 @@
+"""A second examiner's review: what it may say, and what the verifier finds in a signed one."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from irwm.errors import IrwmError
+from irwm.report import ReportError, schema, to_json
+from irwm.report.checks import HOLDS, NOT_ESTABLISHED, REVIEWED, Check, Verification
+from irwm.report.review import (
+    AGREES,
+    CONCLUSIONS,
+    DISAGREES,
+    EXAMINED,
+    EXTENTS,
+    LIMITATIONS,
+    NAME,
+    READ,
+    RECOMPUTED,
+    REMARKS,
+    read_review,
+    review_document,
+    review_html,
+    reviewed,
+)
+from irwm.report.signature_file import ENDING, announced, sign_report
+from irwm.report.structure import fault
+from irwm.report.verify import verify_report
+from irwm.report.verify_review import contradictions
+from irwm.report.write import signed_files
+from tests.report.conftest import Examined
+from tests.report.signers import Signatory
+
+REPORT = "report.json"
+PASSED = Verification((Check("files", True, "each file matches"), Check("examination", True, "every number agrees")))
+
+
+def review_of(data: bytes, verification: Verification = PASSED, **changed: str) -> schema.Review:
+    said = {"reviewer": "B. Second", "extent": READ, "conclusion": AGREES, "remarks": ""} | changed
+    return review_document(
+        reviewed(REPORT, data),
+        verification,
+        case={"Case": "Leak of January"},
+        created_utc="2026-02-02T10:00:00+00:00",
+        tool_versions={"irwm": "1"},
+        **said,
+    )
+
+
+@pytest.fixture
+def report(found: Examined) -> bytes:
+    return to_json({**found.document, "case": {"Case": "Leak of January", "Examiner": "A. First"}})
+
+
+def test_review_names_the_report_and_its_result(report: bytes, found: Examined) -> None:
+    document = review_of(report)
+    about = document["reviewed"]
+    assert about["sha256"] == hashlib.sha256(report).hexdigest()
+    assert (about["examiner"], about["result"], about["identity"]) == ("A. First", "found", "")
+    assert read_review(to_json(document)) == document
+    assert fault(document, schema.Review) is None
+    assert not contradictions(document)
+    page = review_html(document, "review.json")
+    shown = (about["sha256"], "B. Second", "A. First", CONCLUSIONS[AGREES], EXTENTS[READ], "every number agrees")
+    assert all(text in page for text in (*shown, *LIMITATIONS))
+    assert "<script" not in page
+
+
+@pytest.mark.parametrize(
+    ("said", "problem"),
+    [
+        ({"reviewer": "  "}, "the reviewer’s name is missing"),
+        ({"reviewer": " a.  FIRST "}, "the reviewer is the examiner"),
+        ({"conclusion": REMARKS}, "the remarks are missing"),
+        ({"conclusion": DISAGREES, "remarks": " \n"}, "the remarks are missing"),
+    ],
+)
+def test_statement_without_its_reason_is_refused(report: bytes, said: dict[str, str], problem: str) -> None:
+    with pytest.raises(IrwmError, match=problem):
+        review_of(report, **said)
+
+
+def test_agreement_with_a_failed_check_is_refused(report: bytes) -> None:
+    failed = Verification((Check("numbers", False, "a value contradicts another"),))
+    for conclusion in (AGREES, REMARKS):
+        with pytest.raises(IrwmError, match="these checks of the report failed: numbers"):
+            review_of(report, failed, conclusion=conclusion, remarks="See above.")
+    assert review_of(report, failed, conclusion=DISAGREES, remarks="The numbers are wrong.")["checks"][0]["ok"] is False
+
+
+def test_recomputed_needs_a_passed_examination(report: bytes) -> None:
+    only_files = Verification((Check("files", True, "each file matches"), Check("examination", None, "no model")))
+    with pytest.raises(IrwmError, match="were not computed again"):
+        review_of(report, only_files, extent=RECOMPUTED)
+    assert review_of(report, extent=RECOMPUTED)["extent"] == RECOMPUTED
+    assert review_of(report, only_files, extent=EXAMINED)["extent"] == EXAMINED
+
+
+@pytest.mark.parametrize("data", [b"", b"[]", b'{"schema": {"name": "irwm-lab", "version": 6}}', b'{"schema": 1}'])
+def test_other_documents_cannot_be_reviewed(data: bytes) -> None:
+    with pytest.raises(ReportError, match="only the report of an examination or of a dispute"):
+        reviewed(REPORT, data)
+
+
+def test_hostile_words_are_inert(report: bytes) -> None:
+    hostile = "<script>alert(1)</script>\u202e\x1b[31m"
+    document = review_of(report, reviewer=hostile, conclusion=REMARKS, remarks=hostile)
+    page = review_html(document, "review.json")
+    assert "<script" not in page
+    assert not {"\u202e", "\x1b"} & set(page + json.dumps(document, ensure_ascii=False))
+
+
+@pytest.fixture(scope="module")
+def signed(found: Examined, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a signed report and its review, signed by another vault."""
+    folder = tmp_path_factory.mktemp("review")
+    with_case = {**found.document, "case": {"Case": "Leak of January", "Examiner": "A. First"}}
+    for name, data in signed_files(with_case, Signatory().signer("1" * 64)).items():
+        (folder / name).write_bytes(data)
+    data = (folder / REPORT).read_bytes()
+    second = Signatory().signer("2" * 64)
+    document = announced(review_of(data, verify_report(folder / REPORT)), second)
+    files = {f"{NAME}.json": to_json(document), f"{NAME}.html": review_html(document, f"{NAME}.json").encode()}
+    for name, content in {**files, f"{NAME}{ENDING}": sign_report(files, second)}.items():
+        (folder / name).write_bytes(content)
+    return folder
+
+
+def identity_of(folder: Path) -> str:
+    return json.loads((folder / f"{NAME}.json").read_bytes())["status"]["custody"]["identity"]
+
+
+def test_signed_review_verifies_next_to_its_report(signed: Path) -> None:
+    said = verify_report(signed / f"{NAME}.json", identity=identity_of(signed))
+    answers = {check.name: check.ok for check in said.checks}
+    assert answers[REVIEWED], said
+    assert answers["numbers"]
+    assert answers["page"]
+    assert answers["identity"]
+    assert said.exit_code == 2, "the log of the reviewer was not given"
+    assert not any("word" in group.why and group.carries for group in said.states.left)
+
+
+def test_review_without_its_report_is_not_established(signed: Path, tmp_path: Path) -> None:
+    for file in signed.glob(f"{NAME}*"):
+        shutil.copy(file, tmp_path)
+    said = verify_report(tmp_path / f"{NAME}.json", identity=identity_of(signed))
+    assert said.ok
+    assert said.exit_code == 2
+    assert NOT_ESTABLISHED in said.result
+    assert HOLDS not in said.result
+    assert REVIEWED in said.needed
+
+
+def test_another_report_in_its_place_fails(signed: Path, tmp_path: Path) -> None:
+    folder = shutil.copytree(signed, tmp_path / "copy")
+    data = (folder / REPORT).read_bytes()
+    (folder / REPORT).write_bytes(data.replace(b"Leak of January", b"Leak of October"))
+    (check,) = [each for each in verify_report(folder / f"{NAME}.json").checks if each.name == REVIEWED]
+    assert check.ok is False
+    assert "reviewed.sha256" in check.said
+
+
+def test_check_that_now_fails_is_named(signed: Path, tmp_path: Path) -> None:
+    folder = shutil.copytree(signed, tmp_path / "copy")
+    (folder / "report.html").write_bytes(b"<p>Not found.</p>")
+    (check,) = [each for each in verify_report(folder / f"{NAME}.json").checks if each.name == REVIEWED]
+    assert check.ok is False
+    assert "files" in check.said
+    assert "page" in check.said
+
+
+def test_forged_statement_contradicts_the_checks(report: bytes) -> None:
+    document: dict[str, Any] = dict(review_of(report))
+    forgeries = (
+        ("extent", RECOMPUTED, "extent"),
+        ("reviewer", "A. First", "reviewer"),
+        ("conclusion", REMARKS, "remarks"),
+    )
+    for field, value, place in forgeries:
+        forged = document | {"checks": document["checks"][:1], field: value}
+        assert [each.where for each in contradictions(forged)] == [place]

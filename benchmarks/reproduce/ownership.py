@@ -6,15 +6,11 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-import torch
-
 import irwm
 from benchmarks.reproduce.bench import SECRET, Bench
 from benchmarks.reproduce.page import Page, Record, odds
 from benchmarks.reproduce.trials import number
 from irwm.ownership import Claim, resolve
-from irwm.release.insertion import marked_rows
-from tools.copies import write_embedding
 
 NAME, TITLE = "ownership", "Multiple claims of ownership"
 _ATTACKS = {
@@ -45,7 +41,7 @@ def one(task: Task) -> list[dict[str, Any]]:
         ours = Claim("Owner", original, key, release)
         his = irwm.generate_key(release, secret=bytes([2]) * 32, owner="Attacker")
         twice = irwm.open_checkpoint(irwm.attacks.mark_again(release.path, root / "M12", his))
-        back = _computed_back(release, his, root / "Mo-back")
+        back = irwm.open_checkpoint(irwm.attacks.subtract_mark(release.path, root / "Mo-back", his))
         new = irwm.generate_key(back, secret=bytes([4]) * 32, owner="Attacker")
         forged = irwm.open_checkpoint(irwm.insert(back, new, root / "M1-back", device=device).path)
         theirs = {
@@ -72,14 +68,6 @@ def one(task: Task) -> list[dict[str, Any]]:
                 }
             )
     return cases
-
-
-def _computed_back(release: irwm.Checkpoint, key: irwm.Key, folder: Path) -> irwm.Checkpoint:
-    """Return Mo': the values to which the mark of `key` would have to be added to get the release."""
-    choices = key.choices()
-    embedding, rows = release.embedding(), torch.from_numpy(choices.marked_rows)
-    embedding[rows] = 2 * embedding[rows] - marked_rows(release, key, choices).float()
-    return write_embedding(release, embedding, folder)
 
 
 def write(page: Page, results: dict[str, Any], _models: list[Record]) -> None:

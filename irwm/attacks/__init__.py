@@ -2,10 +2,10 @@
 
 `prune`, `prune_neurons`, `quantize`, `add_noise` and `finetune` change the model a little, `drop_layers`,
 `stack_layers` and `cut_width` its size. `collude` combines several copies into one, and `merge` several fine-tuned
-models. `mark_again` adds a rival's mark to a release. `equivalence` holds the lossless transforms, `adaptive` the
-attacks by someone who has read the manual, as do `push_away` and `learn_again`, which train. `to_gguf`,
-`to_bitsandbytes` and `autoround` quantise with real tools; `dequantised` writes the numbers of a quantised copy as a
-folder that can be run.
+models. `mark_again` adds a rival's mark to a release, and `subtract_mark` subtracts one. `equivalence` holds the
+lossless transforms, `adaptive` the attacks by someone who has read the manual, as do `push_away` and `learn_again`,
+which train. `to_gguf`, `to_bitsandbytes` and `autoround` quantise with real tools; `dequantised` writes the numbers of
+a quantised copy as a folder that can be run.
 """
 
 from irwm.attacks import adaptive, catalogue, equivalence
@@ -13,7 +13,7 @@ from irwm.attacks.collusion import collude
 from irwm.attacks.distillation import learn_again, push_away
 from irwm.attacks.finetuning import finetune
 from irwm.attacks.layers import drop_layers, stack_layers
-from irwm.attacks.marking import mark_again
+from irwm.attacks.marking import mark_again, subtract_mark
 from irwm.attacks.merging import merge
 from irwm.attacks.noise import add_noise
 from irwm.attacks.pruning import prune, prune_neurons
@@ -42,6 +42,7 @@ __all__ = [
     "push_away",
     "quantize",
     "stack_layers",
+    "subtract_mark",
     "to_bitsandbytes",
     "to_gguf",
 ]

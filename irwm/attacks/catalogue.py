@@ -20,7 +20,7 @@ from irwm.attacks.distillation import learn_again, push_away
 from irwm.attacks.equivalence import Step
 from irwm.attacks.finetuning import ALL, EMBEDDING, LAYER_0, LORA, finetune
 from irwm.attacks.layers import count_layers, drop_layers, stack_layers
-from irwm.attacks.marking import mark_again
+from irwm.attacks.marking import mark_again, subtract_mark
 from irwm.attacks.merging import merge
 from irwm.attacks.noise import add_noise
 from irwm.attacks.pruning import prune, prune_neurons
@@ -194,6 +194,12 @@ def _mark_again(setup: Setup, value: float | str, out: Path) -> Attacked:
             shutil.rmtree(model)
         model = target
     return Attacked(model)
+
+
+def _subtract_mark(setup: Setup, _value: float | str, out: Path) -> Attacked:
+    release = open_checkpoint(setup.release)
+    key = generate_key(release, setup.key.parameters, secret=bytes([1]) * 32, owner="Rival")
+    return Attacked(subtract_mark(setup.release, out, key))
 
 
 def _collude(how: str, copies: int | None, setup: Setup, value: float | str, out: Path) -> Attacked:
@@ -495,6 +501,11 @@ _ALL: tuple[Attack, ...] = (
     Attack(
         "rival", "Marked again", "Rivals mark the release with their own keys.", MIXING, "rivals",
         _numbers("rival", 1, 3), _mark_again, interval=_up_to("rival", 10),
+    ),
+    Attack(
+        "rival-original", "Another mark subtracted",
+        "A rival subtracts their own mark from the release, and presents the result as their original.",
+        MIXING, "", ONCE, _subtract_mark,
     ),
     Attack(
         "collude", "Copies averaged", "Recipients average their copies.", MIXING, "copies",

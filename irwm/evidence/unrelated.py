@@ -24,8 +24,8 @@ CLEAR_SIMILARITY = 0.6
 # one random start reach 0.05, unrelated models 0.14, descendants under noise of 0.3 deviations 0.3.
 SUPPORTING_ATTENTION, ABOVE_DECOYS = 0.2, 2.0
 # Rows that agree more closely than this in all components, after a rotation or under an affine map, rule out "not
-# derived" for any minor components. Unrelated models of the original's width reach 0.63 under the map; models three
-# times as wide reach 0.653.
+# derived" for any minor components. Unrelated models of the original's width reach 0.627 under the map, of half its
+# width 0.649; one that is three times as wide reaches 0.653.
 MOST_WHOLE = 0.65
 UNRELATED, DESCENDANT = "unrelated", "descendant"
 

@@ -29,7 +29,7 @@ from irwm.report.claims import (
     within,
 )
 from irwm.report.lab import LIMITATIONS, SCHEMA, VERSION
-from irwm.report.lab_rows import ATTACK, CONTROL, MANY, NOT_AN_ATTACK, SINGLE, number_of
+from irwm.report.lab_rows import ATTACK, CONTROL, MANY, NOT_AN_ATTACK, SINGLE, TOP, number_of
 from irwm.report.reading_claims import counted
 from irwm.report.reproduction import Difference
 from irwm.report.tracing import MARK, TRACING
@@ -192,6 +192,7 @@ def _way(where: str, way: schema.LabReading, p: Parameters) -> Iterator[Claim]:
     count, present = way["count"], way["present"]
     yield from counted(where, way, p)
     yield f"{where}.share", way["share"], count / present if present else None
+    yield from _top(f"{where}.top", way, p.rank_threshold)
     yield f"{where}.rule_met", way["rule_met"], count >= p.required_positions
     best = min(way["log10_p"], way["log10_p_count"])
     yield from _places(where, way, p)
@@ -209,6 +210,18 @@ def _way(where: str, way: schema.LabReading, p: Parameters) -> Iterator[Claim]:
     if word == NOT_FOUND:
         clear = risk > DISMISSED_LOG10_RISK and not way["rule_met"]
         yield from must(clear, f"{where}.verdict", word, f"“inconclusive” at a probability of 10^{risk:.1f}")
+
+
+def _top(where: str, way: schema.LabReading, beta: float) -> Iterator[Claim]:
+    """Positions below thresholds: the more, the higher the threshold, and those below β among them."""
+    yield from must(len(way["top"]) == len(TOP), where, way["top"], f"a list of length {len(TOP)}")
+    below = sorted([*zip(TOP, way["top"], strict=True), (beta, way["count"])])
+    counts = [count for _, count in below]
+    words = f"counts that agree with the {way['count']} of {way['present']} below {beta}"
+    same = all(count == way["count"] for level, count in below if level == beta)
+    fits = counts == sorted(counts) and counts[0] >= 0 and counts[-1] <= way["present"] and same
+    for i, count in enumerate(way["top"]):
+        yield from must(fits, f"{where}[{i}]", count, words)
 
 
 def _places(where: str, read: schema.LabReading | schema.LabTraced, p: Parameters) -> Iterator[Claim]:

@@ -18,6 +18,8 @@ NOT_AN_ATTACK: Mapping[str, tuple[str, str]] = {
 }
 SINGLE, MANY = "single", "many"
 MODES = {SINGLE: "One owner", MANY: "Many recipients"}
+# The paper's thresholds for ranks: its tables have the first three, its figure of collusion the last.
+TOP = (0.01, 0.1, 0.2, 0.5)
 HELD, LOST, UNMEASURED = "held", "lost", "not measured"
 # (statistic, invariant): in a table's head, in a legend and in a sentence. The verdict's way first.
 WAY_WORDS: Mapping[tuple[str, str], tuple[str, str]] = {

@@ -712,6 +712,7 @@ class LabReading(Way, Counted):
 
     verdict: Word
     share: float | None
+    top: Listed[int]  # positions with a rank below each of `irwm.report.lab_rows.TOP`
     log10_risk: float
     rule_met: bool
     tensors_read: int
@@ -794,7 +795,7 @@ class LabMark(TypedDict):
 
 class LabSchema(TypedDict):
     name: Literal["irwm-lab"]
-    version: Literal[6]
+    version: Literal[7]
 
 
 class Lab(Framed):

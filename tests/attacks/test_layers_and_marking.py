@@ -12,7 +12,7 @@ from safetensors.torch import load_file
 from transformers import AutoModel
 
 import irwm
-from irwm.attacks import drop_layers, mark_again, stack_layers
+from irwm.attacks import drop_layers, mark_again, stack_layers, subtract_mark
 from irwm.errors import KeyMismatchError, ParameterError, UnsupportedCheckpointError
 from tests.attacks.models import TINY, edited
 from tests.attacks.test_collusion_attacks import all_tensors
@@ -83,6 +83,20 @@ def test_both_marks_are_found_after_second_mark(release_of: Callable[[str], Mark
     assert irwm.detect(release, release, his).verdict == "not found"
     with pytest.raises(KeyMismatchError):
         mark_again(original.path, tmp_path / "wrong", his)
+
+
+def test_model_with_a_subtracted_mark_keeps_ours(release_of: Callable[[str], Marked], tmp_path: Path) -> None:
+    """The rival's mark added to it gives our release again, apart from rounding."""
+    original, ours, folder = release_of("demo")
+    his = irwm.generate_key(irwm.open_checkpoint(folder), secret=b"\x01" * 32, owner="Rival")
+    claimed = subtract_mark(folder, tmp_path / "claimed", his)
+    twice = mark_again(folder, tmp_path / "twice", his)
+    assert irwm.detect(irwm.open_checkpoint(claimed), original, ours).verdict == "found"
+    release, less, more = (irwm.open_checkpoint(each).embedding() for each in (folder, claimed, twice))
+    rows = his.choices().marked_rows
+    assert set(torch.nonzero((less != release).any(1)).flatten().tolist()) == set(rows.tolist())
+    assert ((less + more - 2 * release).abs() <= 2**-8 * (less.abs() + more.abs())).all()
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["claimed", "twice"], "the marked copy is removed"
 
 
 def test_rival_without_key_generates_one(tiny_path: Path, tmp_path: Path) -> None:

@@ -51,6 +51,9 @@ def test_a_rehearsal_fills_the_table_and_the_figures(lab: Page, running_app: Run
     lab.locator("#lab-ways label", has_text="Joint, suspect’s A").click()
     expect(lab.locator("#lab-curve .legendtext", has_text="Joint, suspect’s A")).to_have_count(1)
     assert points(lab, "lab-curve") > before
+    lab.locator("#lab-top input").click()
+    lab.get_by_role("option", name="in the top 1%", exact=True).click()
+    expect(lab.locator("#lab-curve .ytitle")).to_have_text("Positions in the top 1% (share)")
     document = json.loads(download(lab, "lab-json"))
     assert [row["attack"] for row in document["marks"][0]["rows"]] == ["none", "original", "prune", "prune"]
     assert document["status"]["signed"]

@@ -115,7 +115,7 @@ def test_predicted_z_of_colluders_equals_real_noise(
 
 @pytest.mark.parametrize(("c", "k", "measured"), [(16, 0.0, 104.6), (16, 0.3, 58.8), (64, 0.3, 14.8)])
 def test_predicted_weakest_z_is_near_measured_traces(c: int, k: float, measured: float) -> None:
-    """docs/collusion.md: 16 000 rows of 512, ten noise coordinates."""
+    """Whole traces of 16 000 rows of 512, with noise that replaces ten coordinates, measured in November 2026."""
     assert Collusion(16_000, 512, 10, c, k).weakest_z == pytest.approx(measured, rel=0.1)
 
 

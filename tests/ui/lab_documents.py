@@ -28,7 +28,9 @@ def row(
     ways = [
         {
             "statistic": statistic, "invariant": invariant, "verdict": verdict, "count": count, "present": present,
-            "share": count / present if present else None, "log10_p": -40.0, "log10_p_count": -30.0,
+            "share": count / present if present else None,
+            "top": [max(0, count - 8), max(0, count - 4), count, min(count + 1, present)],
+            "log10_p": -40.0, "log10_p_count": -30.0,
             "log10_risk": -39.7 if verdict == "found" else 0.0, "rule_met": verdict == "found",
             "tensors_read": 1, "places": 1,
         }

@@ -70,7 +70,7 @@ def lab(pages: Pages, document: dict[str, Any]) -> str:
 def look(pages: Pages, id: str, known: Any = None) -> dict[str, Any]:
     """The values that the page gets for this lab, by the ids of its parts."""
     function = pages.handler("look", "lab")
-    values = function.fn(id, known, False, None, None, [], pages.request)
+    values = function.fn(id, known, False, None, None, None, [], pages.request)
     return dict(zip([out.elem_id for out in function.outputs], values, strict=True))
 
 
@@ -90,8 +90,11 @@ def test_unfinished_lab_can_be_resumed_and_figures_follow_the_choice(
     # No update is sent again without news.
     now = [id, len(ROWS), False, "stopped", False]
     assert all(part == gr.skip() for part in look(pages, id, now).values())
-    figures = pages.call("lab-ways", "input", id, True, "single", "prune", ["joint original", "sum suspect"])
+    ways = ["joint original", "sum suspect"]
+    figures = pages.call("lab-ways", "input", id, True, "single", "prune", "counting", ways)
     assert len(figures["lab-curve"].data) >= 3
+    figures = pages.call("lab-top", "input", id, True, "single", "prune", "0.01", ways)
+    assert figures["lab-curve"].layout.yaxis.title.text == "Positions in the top 1% (share)"
     monkeypatch.setattr(runner, "start", lambda kind, title, request, *_: SimpleNamespace(id=request["resume"]))
     assert id in pages.call("lab-go-on", "click", id).values(), "the rest is run"
 

@@ -11,7 +11,8 @@ import gradio as gr
 from irwm.errors import IrwmError, printable
 from irwm.report import schema
 from irwm.report.lab import LAB_HTML, LAB_JSON, NAME
-from irwm.report.lab_rows import MODES, WAY_WORDS, all_rows
+from irwm.report.lab_rows import MODES, TOP, WAY_WORDS, all_rows
+from irwm.report.numbers import percent
 from irwm.report.plots import lab as lab_plots
 from irwm.report.signature_file import ENDING
 from storage.job_files import JobFiles
@@ -30,6 +31,11 @@ KIND = "lab"
 POLL_SECONDS = 2.0
 LOOK_BACK = 200
 _WAYS = {f"{statistic} {invariant}": (statistic, invariant) for statistic, invariant in WAY_WORDS}
+_COUNTING = "counting"
+_SHARES = [
+    ("that count (rank below β)", _COUNTING),
+    *((f"in the top {percent(level)}", f"{level:g}") for level in TOP),
+]
 _USUAL = [name for name, way in _WAYS.items() if way in lab_plots.USUAL_WAYS]
 
 
@@ -61,6 +67,9 @@ class LabView:
             trials = gr.Plot(show_label=False, elem_id="lab-trials")
             with gr.Row(visible=False, elem_id="lab-curve-choice") as about_curve:
                 attack = gr.Dropdown([], label="One attack at every strength", elem_id="lab-curve-of", min_width=280)
+                self.top = gr.Dropdown(
+                    _SHARES, value=_COUNTING, label="Share of positions", elem_id="lab-top", min_width=220
+                )
                 self.ways = gr.CheckboxGroup(
                     [(WAY_WORDS[way][0], name) for name, way in _WAYS.items()],
                     value=_USUAL,
@@ -80,7 +89,7 @@ class LabView:
         """Connects each event to its handler."""
         context, shown, history = self.context, self.shown, self.history
         mode, attack, *_ = self.figures
-        drawing = [context.dark, mode, attack, self.ways]
+        drawing = [context.dark, mode, attack, self.top, self.ways]
         reading = [shown, self.seen, *drawing]
         job.job_id.change(self.follow, job.job_id, [shown, self.timer], **PRIVATE)
         last = {"trigger_mode": "always_last", **in_turn("lab")}
@@ -90,13 +99,13 @@ class LabView:
         offer_history = self.offer_history  # bound once: Gradio gives each function its own queue
         ended.then(offer_history, None, history, **PRIVATE)
         context.opened.change(offer_history, None, history, **PRIVATE)
-        chosen = [context.dark.change, mode.input, attack.input, self.ways.input]
+        chosen = [context.dark.change, mode.input, attack.input, self.top.input, self.ways.input]
         gr.on(chosen, guarded(self.again), [shown, *drawing], self.figures, **last)
         history.input(guarded(self.choose), history, shown, **PRIVATE)
 
     def look(
-        self, id: str | None, before: Any, dark: bool, mode: str | None, attack: str | None, ways: list[str] | None,
-        request: gr.Request,
+        self, id: str | None, before: Any, dark: bool, mode: str | None, attack: str | None, top: str | None,
+        ways: list[str] | None, request: gr.Request,
     ) -> Any:  # fmt: skip
         """The current values of a lab, unless they are already shown."""
         if id is None or not self.context.is_open(request):
@@ -122,7 +131,7 @@ class LabView:
                     gr.Button(visible=over and not document["complete"]),
                     *_files(files, complete=document["complete"]),
                     table_html(document),
-                    *_figures(document, dark, mode, attack, ways),
+                    *_figures(document, dark, mode, attack, top, ways),
                     gr.Timer(active=not over),
                     now,
                 )
@@ -138,13 +147,13 @@ class LabView:
         return gr.Column(visible=True), said, *gone, "", *(gr.skip(),) * (len(self.figures) + 1), None
 
     def again(
-        self, id: str | None, dark: bool, mode: str | None, attack: str | None, ways: list[str] | None,
-        request: gr.Request,
+        self, id: str | None, dark: bool, mode: str | None, attack: str | None, top: str | None,
+        ways: list[str] | None, request: gr.Request,
     ) -> Any:  # fmt: skip
         """Only the figures, after another choice."""
         if id is None or not self.context.is_open(request):
             return (gr.skip(),) * len(self.figures)
-        return _figures(lab_of(self.context.jobs_of(request).files(id)), dark, mode, attack, ways)
+        return _figures(lab_of(self.context.jobs_of(request).files(id)), dark, mode, attack, top, ways)
 
     @staticmethod
     def follow(id: str | None) -> Any:
@@ -170,7 +179,12 @@ def _files(files: JobFiles, *, complete: bool) -> tuple[Any, ...]:
 
 
 def _figures(
-    document: schema.Lab, dark: bool, mode: str | None, attack: str | None, ways: Sequence[str] | None
+    document: schema.Lab,
+    dark: bool,
+    mode: str | None,
+    attack: str | None,
+    top: str | None,
+    ways: Sequence[str] | None,
 ) -> tuple[Any, ...]:
     """Values for mode, attack, both figures and the row above the second; chosen values stay if they still exist. A
     figure without data is not shown."""
@@ -184,7 +198,8 @@ def _figures(
     offered = curved or list(names)
     attack = attack if attack in offered else next(iter(offered), None)
     chosen = [_WAYS[name] for name in ways or () if name in _WAYS] or [lab_plots.VERDICT_WAY]
-    curve = lab_plots.curve(mark, attack, ways=chosen, dark=dark) if attack is not None else None
+    level = next((level for level in TOP if top == f"{level:g}"), None)
+    curve = lab_plots.curve(mark, attack, ways=chosen, top=level, dark=dark) if attack is not None else None
     return (
         gr.Radio(choices=[(MODES[name], name) for name in marks], value=mode, visible=len(marks) > 1),
         gr.Dropdown(choices=[(names[name], name) for name in offered], value=attack),

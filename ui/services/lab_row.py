@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from irwm.attacks.attack import Attack
 from irwm.attacks.trial import Trial
 from irwm.evidence.finding import FOUND, Finding
 from irwm.evidence.verdict import log10_risk
 from irwm.report import schema
+from irwm.report.lab_rows import TOP
 from irwm.report.structure import plain
 from irwm.report.tracing import MARK, TRACING
 from irwm.tracing import Tracing
@@ -52,6 +55,7 @@ def _read(finding: Finding) -> dict[str, object]:
         "count": reading.count,
         "present": reading.present,
         "share": reading.count / reading.present if reading.present else None,
+        "top": [int(np.sum(reading.ranks < level)) for level in TOP],  # a missing row has no rank
         "log10_p": reading.log10_p,
         "log10_p_count": reading.log10_p_count,
         "log10_risk": log10_risk(reading, finding.comparisons),

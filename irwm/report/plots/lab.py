@@ -15,6 +15,7 @@ from irwm.report.lab_rows import (
     ATTACK,
     CONTROL,
     RELEASE,
+    TOP,
     USABLE,
     WAY_WORDS,
     change_of,
@@ -97,13 +98,21 @@ def trials(mark: schema.LabMark, *, dark: bool = False) -> go.Figure:
     return fig
 
 
-def curve(mark: schema.LabMark, attack: str, *, ways: Sequence[Way] = USUAL_WAYS, dark: bool = False) -> go.Figure:
+def curve(
+    mark: schema.LabMark,
+    attack: str,
+    *,
+    ways: Sequence[Way] = USUAL_WAYS,
+    top: float | None = None,
+    dark: bool = False,
+) -> go.Figure:
     """One attack over its strengths: the share of positions that count on the left, perplexity on the right.
 
     Args:
         mark: one of a lab's marks.
         attack: its name; the figure says so if it was carried out at fewer than two strengths.
         ways: which (statistic, invariant) to draw; the verdict's own in the accent colour.
+        top: one of `irwm.report.lab_rows.TOP`: draw the positions whose rank is below this threshold instead of β.
     """
     c, beta = colours(dark), mark["parameters"]["rank_threshold"]
     rows = [row for row in mark["rows"] if row["attack"] == attack and row["role"] == ATTACK and row["ways"]]
@@ -123,12 +132,12 @@ def curve(mark: schema.LabMark, attack: str, *, ways: Sequence[Way] = USUAL_WAYS
         read = [way_of(row, *way) for row in points]
         accent = way == VERDICT_WAY
         fig.add_scatter(
-            x=x, y=[reading["share"] if reading else None for reading in read], mode="lines+markers",
+            x=x, y=[_share(reading, top) for reading in read], mode="lines+markers",
             name=WAY_WORDS[way][0], hoverinfo="text", cliponaxis=False,
             line={"color": c.accent if accent else c.ink, "width": 2.5 if accent else 1.5,
                   "dash": _DASHES[list(WAY_WORDS).index(way)]},
             marker=_markers(c, [reading["verdict"] if reading else "not found" for reading in read], accent),
-            hovertext=[_read(row, reading, way) for row, reading in zip(points, read, strict=True)],
+            hovertext=[_read(row, reading, way, top) for row, reading in zip(points, read, strict=True)],
         )  # fmt: skip
     cost = _cost_of(points)
     measured = [(each, row) for each, row in zip(x, points, strict=True) if cost(row) is not None]
@@ -148,12 +157,13 @@ def curve(mark: schema.LabMark, attack: str, *, ways: Sequence[Way] = USUAL_WAYS
                 x=[x[0], x[-1]], y=[1 + USABLE] * 2, mode="lines", yaxis="y2", hoverinfo="skip",
                 name=f"{percent(USABLE)} higher (right)", line={"color": c.null, "width": 1.5, "dash": "dash"},
             )  # fmt: skip
-    _level(fig, c, beta, f"chance: β = {beta:g}")
+    _level(fig, c, beta if top is None else top, f"chance: β = {beta:g}" if top is None else f"chance: {percent(top)}")
     for word in dict.fromkeys(row["verdict"] for row in points if row["verdict"] is not None):
         # An entry of the legend for each shape in the figure.
         marker = _marker(c, word, 10) | {"color": c.ink}
         fig.add_scatter(x=[None], y=[None], mode="markers", name=_WORDS[word], marker=marker)
-    share = {"range": [0, 1.04], "tickformat": ".0%", "title": {"text": "Positions that count (share)"}}
+    what = "Positions that count (share)" if top is None else f"Positions in the top {percent(top)} (share)"
+    share = {"range": [0, 1.04], "tickformat": ".0%", "title": {"text": what}}
     fig.update_layout(yaxis=share)
     symbol = f" ({first['symbol']})" if first["symbol"] else ""
     if shares:
@@ -316,12 +326,20 @@ def _said(row: schema.LabRow) -> str:
     return "<br>".join(lines)
 
 
-def _read(row: schema.LabRow, reading: schema.LabReading | None, way: Way) -> str:
+def _share(reading: schema.LabReading | None, top: float | None) -> float | None:
+    """The share of the positions that count, or whose rank is below `top`."""
+    if reading is None or top is None or not reading["present"]:
+        return reading["share"] if reading else None
+    return reading["top"][TOP.index(top)] / reading["present"]
+
+
+def _read(row: schema.LabRow, reading: schema.LabReading | None, way: Way, top: float | None) -> str:
     if reading is None:
         return ""
+    below = "" if top is None else f"{reading['top'][TOP.index(top)]} in the top {percent(top)}<br>"
     return (
         f"<b>{label(name_of(row), 80)}</b><br>{WAY_WORDS[way][0]}: {_WORDS[reading['verdict']]}<br>"
-        f"{reading['count']} of {reading['present']} positions count<br>"
+        f"{reading['count']} of {reading['present']} positions count<br>{below}"
         f"probability by chance: {power_hover(reading['log10_risk'])}"
     )
 

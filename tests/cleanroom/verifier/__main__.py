@@ -96,7 +96,7 @@ def main() -> int:
     ledger.check("verdict: rests on", rests_on, report["verdict"]["rests_on"])
     check_odds(ledger, report)
     check_standing(ledger, report)
-    check_controls(ledger, report, originals, key)
+    check_controls(ledger, report, places, key)
     if given.written:
         check_written(ledger, originals, suspect)
     print(f"{ledger.made - ledger.failed} of {ledger.made} comparisons agree")

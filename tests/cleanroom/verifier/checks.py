@@ -31,13 +31,14 @@ from .written import Original
 TOLERANCE = 1e-9
 OF_OBSERVED = 1e-4  # of the position's threshold; below it the tolerance is absolute
 OF_Z = 10.0  # z and share within 1e-9 of themselves or 1e-8 (reading.md)
+OF_COSINE = 1e3  # cosines within 1e-6 (reading.md)
 
 
 class Place:
     """A suspect compared with the original in one place."""
 
     def __init__(self, original: Original, suspect: Checkpoint, name: str | None = None) -> None:
-        self.original, self.key = original, original.key
+        self.original, self.key, self.suspect = original, original.key, suspect
         self.tensor = name or suspect.matrix(self.key.name)
         stored = suspect.array(self.tensor)[: self.key.s]
         self.theirs = np.full((self.key.s, stored.shape[1]), np.nan, np.float32)
@@ -172,7 +173,9 @@ def check_alignment(ledger: Ledger, place: Place, said: dict[str, Any]) -> None:
         needed_median_cosine=0.25 if turned else 0.3, minor_components=turned, rows_of_original=place.key.s,
         rows_of_original_gone=int(place.gone.sum()), marked_rows_gone=int(place.gone[place.key.tokens[2]].sum()),
     )  # fmt: skip
-    near = {"row_scale": mine.row_scale, "median_cosine": mine.median_cosine, "whole": mine.whole}
+    near = {"row_scale": mine.row_scale}
+    for name, cosine in (("median_cosine", mine.median_cosine), ("whole", mine.whole)):
+        ledger.check(f"alignment: {name}", cosine, said[name], TOLERANCE, OF_COSINE)
     if mine.kind == "columns":
         moved = int((mine.columns != np.arange(len(mine.columns))).sum())
         ledger.fields("alignment", said, columns=len(mine.columns), columns_moved=moved)
@@ -402,24 +405,41 @@ def check_standing(ledger: Ledger, report: dict[str, Any]) -> None:
     ledger.fields("standing", s, TOLERANCE, evidence_bits=bits, margin_bits=bits - s["search_bits"])
 
 
-def check_controls(ledger: Ledger, report: dict[str, Any], originals: dict[str, Original], key: Key) -> None:
-    """The controls that can be repeated: this key on the unmarked original, and the decoys of a tracing."""
+DECOYS = {f"decoy key {number}, never inserted, on the suspect": number for number in (1, 2, 3)}
+
+
+def decoy_place(place: Place, key: Key) -> Place:
+    """The same suspect for a decoy key, with the attempt and the scale that its key generation finds."""
+    original = Original(place.original.model, key.place(place.key.name))
+    original.key.attempt, original.key.scale = original.attempt, original.scale
+    return Place(original, place.suspect, place.tensor)
+
+
+def check_controls(ledger: Ledger, report: dict[str, Any], places: dict[str, Place], key: Key) -> None:
+    """The controls that can be repeated: this key on the unmarked original, decoy keys, and the decoys of a tracing."""
     t, n = report["tracing"], int(key.fields["parameters"]["permutations"])
     for said in report["self_tests"]:
+        own: dict[str, Place] = {}
         if said["name"] == "this key on the unmarked original":
             # Read like a suspect, in the same place and under the same map.
-            own = {name: Place(original, original.model) for name, original in originals.items()}
-            c = 2 * len(own) * forms_of(key)
-            made, words, chosen = read_places(own, n, dict.fromkeys(own, c), 0)
+            own = {name: Place(place.original, place.original.model) for name, place in places.items()}
+            factors = dict.fromkeys(own, 2 * len(own) * forms_of(key))
+        elif said["name"] in DECOYS:
+            decoy = key.decoy(DECOYS[said["name"]])
+            own = {name: decoy_place(place, decoy) for name, place in places.items()}
+            tried = report["evaluation"]["keys_tried"]
+            factors = {name: c // tried for name, c in factors_of(report, key, places).items()}
+        if own:
+            made, words, chosen = read_places(own, n, factors, 0)
             mine = made[chosen][1]
-            result, low = [words[chosen], mine.count, len(mine.ranked)], risk(log10_p(mine, n), c)
+            result, low = [words[chosen], mine.count, len(mine.ranked)], risk(log10_p(mine, n), factors[chosen])
         elif t and said["name"].endswith("who were never issued a copy, traced in the suspect"):
             product = math.log10(of_tracing(t))
             risks = [min(0.0, log10_of_z(math.nan if z is None else z) + product) for z in t["decoys"]]
             named = sum(r <= math.log10(t["risk"]) for r in risks)
             result, low = ["found" if named else "not found", named, len(risks)], min(risks)
         else:
-            ledger.note(f"control {said['name']!r}: the pages do not say how it is made; not checked")
+            ledger.note(f"control {said['name']!r}: its reading follows from no page; not checked")
             continue
         verdict, count, present = result
         ledger.fields(f"control: {said['name']}", said, verdict=verdict, count=count, present=present)

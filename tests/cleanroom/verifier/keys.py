@@ -87,6 +87,12 @@ class Key:
         """The key of one place, the embedding or the head."""
         return PlaceKey(self.fields, place)
 
+    def decoy(self, number: int) -> Key:
+        """A key that was never inserted (docs/verifying.md); its attempt, scale and digest are still this key's."""
+        seed = hkdf(bytes.fromhex(self.fields["secret"]), b"irwm", b"irwm/v3/controls")[:15] + b"\0"
+        secret = hkdf(seed, b"irwm", f"irwm/v3/decoy/{number}".encode()).hex()
+        return Key(canonical(self.fields | {"secret": secret, "recipient": f"decoy {number}"}))
+
     @property
     def places(self) -> list[str]:
         """The places that carry a mark by this key."""

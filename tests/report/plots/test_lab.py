@@ -71,6 +71,21 @@ def test_a_curve_shows_the_mark_and_the_model_over_the_strength(dark: bool) -> N
     assert list(fig.layout.xaxis.ticktext) == ["none", "10%", "50%", "90%"]
 
 
+@pytest.mark.parametrize(("top", "share", "title"), [
+    (None, 48 / 50, "Positions that count (share)"),
+    (0.01, 40 / 50, "Positions in the top 1% (share)"),
+    (0.1, 44 / 50, "Positions in the top 10% (share)"),
+    (0.2, 48 / 50, "Positions in the top 20% (share)"),
+    (0.5, 49 / 50, "Positions in the top 50% (share)"),
+])  # fmt: skip
+def test_curve_shows_the_positions_below_a_threshold(top: float | None, share: float, title: str) -> None:
+    fig = curve(mark(row("prune", 0.1), row("prune", 0.2)), "prune", top=top)
+    assert set(fig.data[0].y) == {share}
+    assert fig.layout.yaxis.title.text == title
+    (line,) = (each.y0 for each in fig.layout.shapes)
+    assert line == (0.2 if top is None else top)
+
+
 def test_strengths_that_are_not_shares_are_evenly_spaced() -> None:
     fig = curve(mark(row("round", 8), row("round", 4), row("round", 3)), "round")
     assert fig.layout.xaxis.type == "category"

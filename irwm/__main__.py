@@ -35,7 +35,7 @@ _OPTIONS = {
     "key": "--key",
     "log": "--audit-log",
     "seen": "--seen",
-    "reviewed": "its folder",  # not an option
+    "reviewed": "same folder",  # not an option
 }
 # Exit codes, the same as in `python app.py investigate` (docs/headless.md). Of several verdicts, the first one counts.
 _CODES = {"found": 0, "inconclusive": 3, "not found": 1}

@@ -66,10 +66,12 @@ class Verification:
     Attributes:
         checks: the checks.
         states: which values of the report were derived, which follow from others, and which its signer states.
+        sha256: of the report's JSON that was verified; "" if there was none.
     """
 
     checks: tuple[Check, ...]
     states: States = field(default_factory=States)
+    sha256: str = ""
 
     @property
     def ok(self) -> bool:

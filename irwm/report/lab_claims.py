@@ -34,6 +34,7 @@ from irwm.report.reading_claims import counted
 from irwm.report.reproduction import Difference
 from irwm.report.tracing import MARK, TRACING
 from irwm.report.value_states import Stated
+from irwm.scheme.parameters import chance_of_counting
 from irwm.scheme.probabilities import rademacher_tail_log10
 from irwm.tracing.recipients import RISK
 
@@ -192,7 +193,7 @@ def _way(where: str, way: schema.LabReading, p: Parameters) -> Iterator[Claim]:
     count, present = way["count"], way["present"]
     yield from counted(where, way, p)
     yield f"{where}.share", way["share"], count / present if present else None
-    yield from _top(f"{where}.top", way, p.rank_threshold)
+    yield from _top(f"{where}.top", way, p)
     yield f"{where}.rule_met", way["rule_met"], count >= p.required_positions
     best = min(way["log10_p"], way["log10_p_count"])
     yield from _places(where, way, p)
@@ -212,8 +213,10 @@ def _way(where: str, way: schema.LabReading, p: Parameters) -> Iterator[Claim]:
         yield from must(clear, f"{where}.verdict", word, f"“inconclusive” at a probability of 10^{risk:.1f}")
 
 
-def _top(where: str, way: schema.LabReading, beta: float) -> Iterator[Claim]:
-    """Positions below thresholds: the more, the higher the threshold, and those below β among them."""
+def _top(where: str, way: schema.LabReading, p: Parameters) -> Iterator[Claim]:
+    """Positions below thresholds: the more, the higher the threshold, and those below β among them. With few orders no
+    rank can be below a small threshold."""
+    beta = p.rank_threshold
     yield from must(len(way["top"]) == len(TOP), where, way["top"], f"a list of length {len(TOP)}")
     below = sorted([*zip(TOP, way["top"], strict=True), (beta, way["count"])])
     counts = [count for _, count in below]
@@ -221,7 +224,8 @@ def _top(where: str, way: schema.LabReading, beta: float) -> Iterator[Claim]:
     same = all(count == way["count"] for level, count in below if level == beta)
     fits = counts == sorted(counts) and counts[0] >= 0 and counts[-1] <= way["present"] and same
     for i, count in enumerate(way["top"]):
-        yield from must(fits, f"{where}[{i}]", count, words)
+        possible = count == 0 or chance_of_counting(p, TOP[i]) > 0.0
+        yield from must(fits and possible, f"{where}[{i}]", count, words)
 
 
 def _places(where: str, read: schema.LabReading | schema.LabTraced, p: Parameters) -> Iterator[Claim]:

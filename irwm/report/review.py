@@ -7,16 +7,21 @@ document names the reviewed report by the SHA-256 of its JSON.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+import os
+import unicodedata
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 
-from irwm.errors import IrwmError
+from irwm.errors import IrwmError, holds_controls
 from irwm.report import dispute, schema
 from irwm.report.answer import word_of
-from irwm.report.checks import EXAMINATION, Verification
+from irwm.report.checks import CONTROLS, EXAMINATION, Verification
+from irwm.report.claims import is_plain_name
 from irwm.report.document import SCHEMA as REPORT
 from irwm.report.document import ReportError, from_json, opening, read_document, schema_of
 from irwm.report.html import page
-from irwm.report.structure import plain
+from irwm.report.received import SIGNATURE
+from irwm.report.structure import LONGEST_TEXT, plain
 
 SCHEMA, VERSION = "irwm-review", 1
 NAME = "review"
@@ -40,6 +45,8 @@ LIMITATIONS = (
 # The kinds of report that have a result to agree with.
 _REVIEWED = (REPORT, dispute.SCHEMA)
 EXAMINER = "Examiner"
+# A file's name on all usual systems.
+LONGEST_NAME = 255
 
 
 def reviewed(json_name: str, data: bytes) -> schema.Reviewed:
@@ -106,6 +113,8 @@ def review_document(
     Raises:
         IrwmError: the reviewer is the report's examiner or has no name, or a statement contradicts the checks.
     """
+    # A document has no line breaks, so the remarks are one paragraph.
+    words = " ".join(remarks.split())
     document: schema.Review = plain(
         {
             **opening((SCHEMA, VERSION), created_utc, case),
@@ -113,41 +122,83 @@ def review_document(
             "reviewer": reviewer.strip(),
             "extent": extent,
             "conclusion": conclusion,
-            "remarks": remarks.strip(),
+            "remarks": words,
             "checks": [{"name": each.name, "ok": each.ok, "said": each.said} for each in verification.checks],
             "versions": dict(tool_versions),
             "limitations": LIMITATIONS,
         }
     )
-    for field, problem, advice in faults(document):
-        raise IrwmError(problem, found=document[field], advice=advice)  # type: ignore[literal-required]
+    if document["remarks"] != words:
+        raise IrwmError(
+            "the remarks are too long, or contain characters that cannot be shown",
+            expected=f"at most {LONGEST_TEXT} visible characters",
+        )
+    if holds_controls(reviewer.strip()):
+        raise IrwmError("the reviewer’s name contains a line break or an invisible character", found=reviewer)
+    for fault in faults(document):
+        raise IrwmError(fault.problem, found=fault.found or None, advice=fault.advice)
     return document
 
 
-def faults(document: schema.Review) -> list[tuple[str, str, str]]:
-    """The fields that contradict the rest of a review: each with the problem and the next step."""
-    name, examiner = (" ".join(text.split()).casefold() for text in (document["reviewer"], _examiner(document)))
-    failed = [check["name"] for check in document["checks"] if check["ok"] is False]
-    computed = any(check["name"] == EXAMINATION and check["ok"] for check in document["checks"])
-    found = []
-    if not name:
-        found.append(("reviewer", "the reviewer’s name is missing", "Enter the name of the second examiner"))
-    if name and name == examiner:
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """A value of a review that contradicts the rest of it.
+
+    Attributes:
+        place, found: the value.
+        problem, advice: why it contradicts, and the next step.
+    """
+
+    place: str
+    found: str
+    problem: str
+    advice: str
+
+
+def faults(document: schema.Review) -> Iterator[Fault]:
+    """The values that contradict the rest of a review."""
+    checks = together((check["name"], check["ok"]) for check in document["checks"])
+    name, reviewer = document["reviewed"]["json"], document["reviewer"]
+    failed = [check for check, ok in checks.items() if ok is False]
+    if not is_report_name(name):
+        yield Fault("reviewed.json", name, "this is not the name of a report’s JSON file", "Rename the report’s files")
+    if not reviewer:
+        yield Fault("reviewer", "", "the reviewer’s name is missing", "Enter the name of the second examiner")
+    elif _letters(reviewer) == _letters(document["reviewed"]["examiner"]):
         problem = "the reviewer is the examiner who made the report"
-        found.append(("reviewer", problem, "Another person must review it"))
-    if document["extent"] == RECOMPUTED and not computed:
+        yield Fault("reviewer", reviewer, problem, "Another person must review it")
+    if document["extent"] == RECOMPUTED and not (checks.get(EXAMINATION) and checks.get(CONTROLS, True)):
         problem = "the numbers of the report were not computed again"
-        found.append(("extent", problem, "Verify the report with the models and the keys first, or choose otherwise"))
+        advice = "Verify the report with the models and the keys first, or choose otherwise"
+        yield Fault("extent", document["extent"], problem, advice)
     if document["conclusion"] != DISAGREES and failed:
         problem = f"the reviewer agrees, but these checks of the report failed: {', '.join(failed)}"
-        found.append(("conclusion", problem, "Choose that the reviewer does not agree"))
+        yield Fault("conclusion", document["conclusion"], problem, "Choose that the reviewer does not agree")
     if document["conclusion"] != AGREES and not document["remarks"]:
-        found.append(("remarks", "the remarks are missing", "Write the remarks, or the reasons for not agreeing"))
-    return found
+        advice = "Write the remarks, or the reasons for not agreeing"
+        yield Fault("remarks", "", "the remarks are missing", advice)
 
 
-def _examiner(document: schema.Review) -> str:
-    return document["reviewed"]["examiner"]
+def together(checks: Iterable[tuple[str, bool | None]]) -> dict[str, bool | None]:
+    """One answer for each name: a failure if any check of that name failed, and else None if any was not made."""
+    answers: dict[str, bool | None] = {}
+    for name, ok in checks:
+        answers[name] = ok if name not in answers else min(answers[name], ok, key=(False, None, True).index)
+    return answers
+
+
+def is_report_name(name: str) -> bool:
+    """Whether this is the plain name of a JSON file that is not a signature, and a document shows it unchanged."""
+    plain_name = (
+        is_plain_name(name) and "/" not in name and len(os.fsencode(name)) <= LONGEST_NAME and plain(name) == name
+    )
+    return plain_name and name.endswith(".json") and not name.endswith(SIGNATURE)
+
+
+def _letters(name: str) -> list[str]:
+    """The words of a name in any order, without case, marks and signs."""
+    words = "".join(c if c.isalnum() else " " for c in unicodedata.normalize("NFKD", name).casefold())
+    return sorted(words.split())
 
 
 def read_review(data: bytes) -> schema.Review:

@@ -78,7 +78,7 @@ def judge_report(
     except _EndedError as error:
         # The report was read before, so a model, or the limits of this computer, ended the process.
         left_open = Check(EXAMINATION, None, f"the examination could not be run again: {error}", asked=True)
-        return Verification((*found.checks, left_open), found.states)
+        return Verification((*found.checks, left_open), found.states, found.sha256)
 
 
 class _EndedError(Exception):
@@ -114,8 +114,9 @@ def _answer_of_child(asked: Mapping[str, object], seconds: int | None) -> Verifi
 
 
 class VerificationJson(TypedDict):
-    """A verification as plain JSON values: its `Check`s, and the fields and groups of its `States`."""
+    """A verification as plain JSON values: its `Check`s, the fields and groups of its `States`, and its digest."""
 
+    sha256: str
     checks: list[dict[str, Any]]
     fields: dict[str, list[str]]
     left: list[dict[str, Any]]
@@ -124,6 +125,7 @@ class VerificationJson(TypedDict):
 def to_json(found: Verification) -> VerificationJson:
     """A verification as plain JSON values."""
     return {
+        "sha256": found.sha256,
         "checks": [asdict(check) for check in found.checks],
         "fields": {state: list(fields) for state, fields in found.states.fields.items()},
         "left": [asdict(group) for group in found.states.left],
@@ -139,7 +141,8 @@ def from_json(values: VerificationJson) -> Verification:
         for group in values["left"]
     ]
     fields = {state: tuple(fields) for state, fields in values["fields"].items()}
-    return Verification(tuple(Check(**check) for check in values["checks"]), States(fields, tuple(left)))
+    checks = tuple(Check(**check) for check in values["checks"])
+    return Verification(checks, States(fields, tuple(left)), values.get("sha256", ""))  # of before, without a digest
 
 
 def main() -> None:

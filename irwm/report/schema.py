@@ -1,4 +1,4 @@
-"""The types of the four documents: report, dispute, lab and sweep. docs/report-schema.md explains every field.
+"""The types of the five documents: report, dispute, lab, sweep and review. docs/report-schema.md explains every field.
 
 A document is a plain dictionary of JSON values. A received document is checked against its type once, by
 `irwm.report.structure`, which also writes docs/report-schema.json from these types. A number that was NaN or infinite

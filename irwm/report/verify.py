@@ -146,7 +146,8 @@ def verified(path: str | Path | Received, brought: Brought) -> Verification:
         checks += _time_stamp(document, kind, brought.roots_pem, assigned)
         checks += _AGAIN[kind](document, brought)
     found = states(document, assigned, *_inputs(kind, document), held(checks))
-    return Verification(tuple(checks), found if open_states is None else found.and_of(open_states))
+    whole = found if open_states is None else found.and_of(open_states)
+    return Verification(tuple(checks), whole, hashlib.sha256(report.parts[".json"]).hexdigest())
 
 
 def _inputs(kind: str, document: Any) -> tuple[tuple[Stated, ...], Mapping[str, Sequence[str]]]:

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from irwm.canonical import MOST_JSON_BYTES
-from irwm.checkpoint.files import read_small
-from irwm.errors import printable
 from irwm.report import schema, verify_sentences
-from irwm.report.checks import REVIEWED, Check, Verification, listed, of_document
+from irwm.report.checks import REVIEWED, SIGNATURE, Check, Verification, listed, of_document
 from irwm.report.claims import (
-    CASE,
     CUSTODY,
     SHOWN_OF_SIGNATURE,
     SIGNER,
@@ -20,17 +16,26 @@ from irwm.report.claims import (
     Claim,
     contradicted,
     digest,
-    is_plain_name,
-    must,
 )
 from irwm.report.reader_inputs import Brought
-from irwm.report.reproduction import Difference, should_be
-from irwm.report.review import LIMITATIONS, SCHEMA, VERSION, faults, reviewed
+from irwm.report.received import Received, receive
+from irwm.report.reproduction import Difference
+from irwm.report.review import (
+    LIMITATIONS,
+    SCHEMA,
+    VERSION,
+    faults,
+    is_report_name,
+    reviewed,
+    same_signer,
+    together,
+)
 from irwm.report.value_states import Stated
 
+_WORD = "there is only the reviewer’s word for this"
 # The inputs of a review; all other values follow from them.
 STATED = (
-    CASE,
+    Stated("the case, and the time of the review", _WORD, ("case*", "created_utc")),
     VERSIONS,
     SIGNER,
     CUSTODY,
@@ -44,10 +49,13 @@ STATED = (
     Stated("the words of the checks", "they can contain names on the reviewer’s computer", ("checks[].said",)),
     Stated(
         "the reviewer’s name, opinion and remarks",
-        "there is only the reviewer’s word for this",
+        _WORD,
         ("reviewer", "extent", "conclusion", "remarks"),
+        carries=True,
     ),
 )
+# The checks that need only the report's files.
+_OF_FILES = ("files", "document", SIGNATURE, "certificates", "custody", "numbers", "rulings", "page", "pdf")
 # Which check computes which values again.
 SHOWN: Mapping[str, tuple[str, ...]] = {
     **SHOWN_OF_SIGNATURE,
@@ -68,64 +76,59 @@ def claims(document: schema.Review) -> Iterator[Claim]:
     """The values of a review that follow from others, recorded and expected."""
     yield from verify_sentences.frame(document, SCHEMA, VERSION, LIMITATIONS)
     yield from digest("reviewed.sha256", document["reviewed"]["sha256"])
-    name = document["reviewed"]["json"]
-    yield from must(is_plain_name(name) and "/" not in name, "reviewed.json", name, "the name of a file")
-    for field, problem, _ in faults(document):
-        yield field, document[field], f"another value, because {problem}"  # type: ignore[literal-required]
+    for fault in faults(document):
+        yield fault.place, fault.found or "nothing", f"another value, because {fault.problem}"
 
 
 def check_reviewed(
-    document: schema.Review, folder: Path, brought: Brought, verify: Callable[[Path, Brought], Verification]
+    document: schema.Review,
+    folder: Path,
+    brought: Brought,
+    verify: Callable[[Received, Brought], Verification],
 ) -> Check:
     """Whether the report next to the review is the one that it names, and its checks give the recorded answers.
 
+    It never shows that the report is valid: its verification shows that, with what the reader of the report brings.
+
     Args:
         folder: where the review is.
-        brought: what the reader brings for the report.
+        brought: what the reader brings.
         verify: verifies a report.
     """
-    about = document["reviewed"]
-    path = folder / Path(about["json"]).name
-    if not path.is_file():
-        what = f"{printable(path.name)} is not in the review’s folder, so the reviewed report was not checked"
-        return Check(REVIEWED, None, what)
 
     def compared() -> Check:
-        found = reviewed(path.name, read_small(path, MOST_JSON_BYTES, "report"))
-        wrong = [
-            Difference(f"reviewed.{name}", about[name], value)  # type: ignore[literal-required]
-            for name, value in found.items()
-            if about[name] != value  # type: ignore[literal-required]
-        ]
+        about = document["reviewed"]
+        if not is_report_name(about["json"]):  # it could name another file than the one that is verified
+            return Check(REVIEWED, False, "the review names no report")
+        report = receive(folder / about["json"])
+        if isinstance(report, Check) or ".json" not in report.parts:
+            return Check(REVIEWED, None, f"{about['json']} is not in the review’s folder, so it was not checked")
+        found = reviewed(about["json"], report.parts[".json"])
+        wrong = [place for place, value in found.items() if about[place] != value]  # type: ignore[literal-required]
         if wrong:
-            return Check(REVIEWED, False, f"the report is not the one that was reviewed: {should_be(wrong)}")
+            return Check(REVIEWED, False, f"the report is not the one that was reviewed: {listed(wrong)} differ")
         # The log that the reader gave is that of the reviewer.
-        own = replace(brought, identity=about["identity"] or None, audit_log=None)
-        now = _together((check.name, check.ok) for check in verify(path, own).checks)
-        return _compared(document, now)
+        own = verify(report, replace(brought, identity=about["identity"] or None, audit_log=None))
+        return _compared(document, together((check.name, check.ok) for check in own.checks))
 
     return of_document(REVIEWED, compared)
 
 
-def _together(checks: Iterable[tuple[str, bool | None]]) -> dict[str, bool | None]:
-    """One answer for each name: a failure if any check of that name failed, and else None if any was not made."""
-    answers: dict[str, bool | None] = {}
-    for name, ok in checks:
-        answers[name] = ok if name not in answers else min(answers[name], ok, key=(False, None, True).index)
-    return answers
-
-
 def _compared(document: schema.Review, now: Mapping[str, bool | None]) -> Check:
     """The recorded answers and those of now. A check that was not made on one side cannot be compared."""
-    then = _together((check["name"], check["ok"]) for check in document["checks"])
-    both = [name for name, ok in then.items() if ok is not None and now.get(name) is not None]
-    differ = [name for name in both if then[name] != now[name]]
-    if differ:
-        return Check(REVIEWED, False, f"checks of the reviewed report now give another answer: {listed(differ)}")
-    open_checks = [name for name, ok in then.items() if ok is not None and name not in both]
-    if open_checks:
-        what = f"these checks of the reviewed report need what the reviewer gave: {listed(open_checks)}"
-        return Check(REVIEWED, None, what)
-    return Check(
-        REVIEWED, True, f"{document['reviewed']['json']} is the reviewed report; its checks ({len(both)}) agree"
-    )
+    then = together((check["name"], check["ok"]) for check in document["checks"])
+    failing = [name for name, ok in now.items() if ok is False and then.get(name) is not False]
+    if failing:
+        return Check(REVIEWED, False, f"the review does not say that these checks fail: {listed(failing)}")
+    passing = [name for name in _OF_FILES if now.get(name) and then.get(name) is False]
+    if passing:
+        return Check(REVIEWED, False, f"the review says that these checks fail, but they hold: {listed(passing)}")
+    missing = [name for name in _OF_FILES if now.get(name) is not None and then.get(name) is None]
+    if missing:
+        return Check(REVIEWED, False, f"the review does not record these checks of the report: {listed(missing)}")
+    unmade = [name for name, ok in then.items() if ok is not None and now.get(name) is not ok]
+    if unmade:
+        return Check(REVIEWED, None, f"these checks of the report need what the reviewer gave: {listed(unmade)}")
+    by = ", and one key signed both" if same_signer(document) else ""
+    agreed = f"{document['reviewed']['json']} is the reviewed report, and its checks give the recorded answers"
+    return Check(REVIEWED, True, f"{agreed}{by}")

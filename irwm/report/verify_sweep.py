@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import os
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -45,7 +46,9 @@ class SweepReports(Mapping[str, bytes]):
     def __init__(self, rows: Sequence[schema.SweepRow], folder: Path) -> None:
         names = [row["json"] for row in rows if row["error"] is None]
         self.folder = folder
-        self._files = {name: folder / name for name in names if Path(name).name == name and (folder / name).is_file()}
+        self._files = {
+            name: folder / name for name in names if Path(name).name == name and os.path.isfile(folder / name)
+        }
 
     def __getitem__(self, name: str) -> bytes:
         return _small(self._files[name])

@@ -209,14 +209,19 @@ def _fingerprinted(hidden_size: int, spread: float) -> Parameters:
     return Parameters(constraints=t, noise_coordinates=m, spread=round(spread * narrow, 3))
 
 
-def chance_of_counting(params: Parameters) -> float:
-    """Exact odds that an unmarked position counts: P(rank < beta) for a rank uniform on {1, ..., N+1} / (N+1)."""
-    steps = 1 + params.permutations
+def chance_of_counting(params: Parameters, threshold: float | None = None) -> float:
+    """Exact odds that an unmarked position counts: P(rank < beta) for a rank uniform on {1, ..., N+1} / (N+1).
+
+    Args:
+        params: the parameters of the mark.
+        threshold: another one in place of beta.
+    """
+    steps, beta = 1 + params.permutations, params.rank_threshold if threshold is None else threshold
     # Counted with the same comparison as in readings, so that rounding of beta * steps never understates the odds.
-    below = math.floor(params.rank_threshold * steps)
-    while below > 0 and not below / steps < params.rank_threshold:
+    below = math.floor(beta * steps)
+    while below > 0 and not below / steps < beta:
         below -= 1
-    while (below + 1) / steps < params.rank_threshold:
+    while (below + 1) / steps < beta:
         below += 1
     return below / steps
 

@@ -150,8 +150,7 @@ AS_MADE = [
     ("dispute", (EVERYTHING,), 0),
     ("dispute", (IDENTITY, ROOT), 2),
     ("dispute", (OTHER, ROOT), 1),
-    ("review", (EVERYTHING,), 0),
-    ("review", (IDENTITY,), 2),  # the log is not given
+    ("review", (EVERYTHING,), 2),  # it is an opinion
     ("review", (OTHER,), 1),
     ("review alone", (EVERYTHING,), 2),
     ("unsigned", (), 2),

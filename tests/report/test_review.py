@@ -38,7 +38,14 @@ from tests.report.conftest import Examined
 from tests.report.signers import Signatory
 
 REPORT = "report.json"
-PASSED = Verification((Check("files", True, "each file matches"), Check("examination", True, "every number agrees")))
+PASSED = Verification(
+    (
+        Check("files", True, "each file matches"),
+        Check("numbers", True, "they agree"),
+        Check("examination", True, "every number agrees"),
+        Check("controls", True, "rerunning all gave the recorded results"),
+    )
+)
 
 
 def review_of(data: bytes, verification: Verification = PASSED, **changed: str) -> schema.Review:
@@ -77,6 +84,10 @@ def test_review_names_the_report_and_its_result(report: bytes, found: Examined) 
     [
         ({"reviewer": "  "}, "the reviewer’s name is missing"),
         ({"reviewer": " a.  FIRST "}, "the reviewer is the examiner"),
+        ({"reviewer": "First, A"}, "the reviewer is the examiner"),
+        ({"reviewer": "A. \uff26irst"}, "the reviewer is the examiner"),
+        ({"reviewer": "A. First\u3164"}, "an invisible character"),
+        ({"conclusion": REMARKS, "remarks": "x" * 2001}, "the remarks are too long"),
         ({"conclusion": REMARKS}, "the remarks are missing"),
         ({"conclusion": DISAGREES, "remarks": " \n"}, "the remarks are missing"),
     ],
@@ -100,6 +111,27 @@ def test_recomputed_needs_a_passed_examination(report: bytes) -> None:
         review_of(report, only_files, extent=RECOMPUTED)
     assert review_of(report, extent=RECOMPUTED)["extent"] == RECOMPUTED
     assert review_of(report, only_files, extent=EXAMINED)["extent"] == EXAMINED
+    for name in ("examination", "controls"):
+        twice = Verification((*PASSED.checks, Check(name, None, "not made")))
+        with pytest.raises(IrwmError, match="were not computed again"):
+            review_of(report, twice, extent=RECOMPUTED)
+
+
+def test_remarks_of_several_lines_are_one_paragraph(report: bytes) -> None:
+    document = review_of(report, conclusion=REMARKS, remarks=" First point.\n\nSecond point. ")
+    assert document["remarks"] == "First point. Second point."
+
+
+@pytest.mark.parametrize(
+    "name", ["report.pdf", "report.signature.json", "a/b.json", "..json/", "a:b.json", "x" * 251 + ".json"]
+)
+def test_only_a_plain_name_of_a_json_file_is_reviewed(report: bytes, name: str) -> None:
+    """The verifier of a report reads the files with the same beginning, so another ending could be another report."""
+    with pytest.raises(IrwmError, match="not the name of a report’s JSON file"):
+        review_document(
+            reviewed(name, report), PASSED, reviewer="B. Second", extent=READ, conclusion=AGREES, remarks="",
+            case={}, created_utc="", tool_versions={},
+        )  # fmt: skip
 
 
 @pytest.mark.parametrize("data", [b"", b"[]", b'{"schema": {"name": "irwm-lab", "version": 6}}', b'{"schema": 1}'])
@@ -109,11 +141,14 @@ def test_other_documents_cannot_be_reviewed(data: bytes) -> None:
 
 
 def test_hostile_words_are_inert(report: bytes) -> None:
-    hostile = "<script>alert(1)</script>\u202e\x1b[31m"
+    hostile = "<script>alert(1)</script>"
     document = review_of(report, reviewer=hostile, conclusion=REMARKS, remarks=hostile)
-    page = review_html(document, "review.json")
-    assert "<script" not in page
-    assert not {"\u202e", "\x1b"} & set(page + json.dumps(document, ensure_ascii=False))
+    assert "<script" not in review_html(document, "review.json")
+    for unseen in ("\u202e", "\x1b[31m"):
+        with pytest.raises(IrwmError):
+            review_of(report, conclusion=REMARKS, remarks=f"good{unseen}")
+        with pytest.raises(IrwmError):
+            review_of(report, reviewer=f"B. Second{unseen}")
 
 
 @pytest.fixture(scope="module")
@@ -123,13 +158,22 @@ def signed(found: Examined, tmp_path_factory: pytest.TempPathFactory) -> Path:
     with_case = {**found.document, "case": {"Case": "Leak of January", "Examiner": "A. First"}}
     for name, data in signed_files(with_case, Signatory().signer("1" * 64)).items():
         (folder / name).write_bytes(data)
-    data = (folder / REPORT).read_bytes()
-    second = Signatory().signer("2" * 64)
-    document = announced(review_of(data, verify_report(folder / REPORT)), second)
+    sign(folder, review_of((folder / REPORT).read_bytes(), verify_report(folder / REPORT)))
+    return folder
+
+
+def sign(folder: Path, review: schema.Review) -> None:
+    """Writes a review next to its report, signed by the second examiner."""
+    second = Signatory(2).signer("2" * 64)
+    document = announced(review, second)
     files = {f"{NAME}.json": to_json(document), f"{NAME}.html": review_html(document, f"{NAME}.json").encode()}
     for name, content in {**files, f"{NAME}{ENDING}": sign_report(files, second)}.items():
         (folder / name).write_bytes(content)
-    return folder
+
+
+def of_reviewed(folder: Path) -> Check:
+    (check,) = (each for each in verify_report(folder / f"{NAME}.json").checks if each.name == REVIEWED)
+    return check
 
 
 def identity_of(folder: Path) -> str:
@@ -143,8 +187,9 @@ def test_signed_review_verifies_next_to_its_report(signed: Path) -> None:
     assert answers["numbers"]
     assert answers["page"]
     assert answers["identity"]
-    assert said.exit_code == 2, "the log of the reviewer was not given"
-    assert not any("word" in group.why and group.carries for group in said.states.left)
+    assert said.exit_code == 2, "a review is an opinion"
+    assert HOLDS not in said.result
+    assert "one key signed both" not in {check.name: check.said for check in said.checks}[REVIEWED]
 
 
 def test_review_without_its_report_is_not_established(signed: Path, tmp_path: Path) -> None:
@@ -162,15 +207,15 @@ def test_another_report_in_its_place_fails(signed: Path, tmp_path: Path) -> None
     folder = shutil.copytree(signed, tmp_path / "copy")
     data = (folder / REPORT).read_bytes()
     (folder / REPORT).write_bytes(data.replace(b"Leak of January", b"Leak of October"))
-    (check,) = [each for each in verify_report(folder / f"{NAME}.json").checks if each.name == REVIEWED]
+    check = of_reviewed(folder)
     assert check.ok is False
-    assert "reviewed.sha256" in check.said
+    assert "sha256" in check.said
 
 
 def test_check_that_now_fails_is_named(signed: Path, tmp_path: Path) -> None:
     folder = shutil.copytree(signed, tmp_path / "copy")
     (folder / "report.html").write_bytes(b"<p>Not found.</p>")
-    (check,) = [each for each in verify_report(folder / f"{NAME}.json").checks if each.name == REVIEWED]
+    check = of_reviewed(folder)
     assert check.ok is False
     assert "files" in check.said
     assert "page" in check.said
@@ -186,3 +231,43 @@ def test_forged_statement_contradicts_the_checks(report: bytes) -> None:
     for field, value, place in forgeries:
         forged = document | {"checks": document["checks"][:1], field: value}
         assert [each.where for each in contradictions(forged)] == [place]
+
+
+def test_review_that_leaves_out_a_check_fails(signed: Path, tmp_path: Path) -> None:
+    """A signer could otherwise agree with a report that fails."""
+    folder = shutil.copytree(signed, tmp_path / "copy")
+    whole = json.loads((folder / f"{NAME}.json").read_bytes())
+    checks = whole["checks"]
+    without = [check for check in checks if check["name"] != "numbers"]
+    unmade = [check | {"ok": None} if check["name"] == "numbers" else check for check in checks]
+    twice = [*checks, {"name": "numbers", "ok": None, "said": ""}]
+    for changed in ([], without, unmade, twice):
+        status = {name: value for name, value in whole["status"].items() if name != "custody"} | {"signed": False}
+        sign(folder, whole | {"checks": changed, "status": status})
+        assert of_reviewed(folder).ok is False
+
+
+def test_review_of_a_failing_report_has_to_say_so(signed: Path, tmp_path: Path) -> None:
+    folder = shutil.copytree(signed, tmp_path / "copy")
+    (folder / "report.html").write_bytes(b"<p>Not found.</p>")
+    data = (folder / REPORT).read_bytes()
+    sign(folder, review_of(data, verify_report(folder / REPORT), conclusion=DISAGREES, remarks="Its page was changed."))
+    assert of_reviewed(folder).ok
+    sign(folder, review_of(data))
+    assert of_reviewed(folder).ok is False
+
+
+def test_long_name_in_a_review_is_a_failed_check(signed: Path, tmp_path: Path) -> None:
+    folder = shutil.copytree(signed, tmp_path / "copy")
+    whole = json.loads((folder / f"{NAME}.json").read_bytes())
+    sign(folder, whole | {"reviewed": whole["reviewed"] | {"json": "x" * 300 + ".json"}})
+    assert of_reviewed(folder).ok is False
+
+
+def test_same_key_for_report_and_review_is_said(signed: Path, tmp_path: Path) -> None:
+    folder = shutil.copytree(signed, tmp_path / "copy")
+    document = json.loads((folder / REPORT).read_bytes())
+    for name, data in signed_files(document, Signatory(2).signer("1" * 64)).items():
+        (folder / name).write_bytes(data)
+    sign(folder, review_of((folder / REPORT).read_bytes(), verify_report(folder / REPORT)))
+    assert "one key signed both" in of_reviewed(folder).said

@@ -22,7 +22,7 @@ from tests.ui.handlers import Pages, told, value
 from tools.small_models import write_llama
 from ui.components.uploads import browser_folder
 from ui.pages.verify import About
-from ui.services.filing import CaseFiling
+from ui.services.filing import CaseFiling, examiner_of
 
 # No root, day, models, keys or log.
 NOTHING = (None,) * 7
@@ -169,20 +169,24 @@ REVIEW = ("B. Second", "", "read", "agrees", "")
 
 @pytest.mark.slow
 def test_review_is_signed_and_filed_in_the_case_of_the_report(pages: Pages, report: Path, tmp_path: Path) -> None:
+    (case,) = pages.vault.cases()
+    pages.vault.add_run(case.id, {}, "suspect", "found", files={"report.json": report.read_bytes()})
     about = told_by(pages.call("start-verify", "click", str(report), None, None, *NOTHING))
     out = pages.call("sign-review", "click", about, *REVIEW)
     assert told(out) == []
     assert "Leak of January" in value(out["review-done"])
-    (case,) = pages.vault.cases()
-    (run,) = pages.vault.runs_of(case.id)
+    (_, run) = pages.vault.runs_of(case.id)
     assert (run.suspect, run.verdict, run.note) == ("report.json", "agrees", "Review by B. Second")
     (item,) = pages.vault.case_items(case.id)
+    assert examiner_of(pages.vault, case.id) != "B. Second", "the next report is not by the reviewer"
     assert (item.name, item.note, item.added_by) == ("report.json", "Reviewed report", "B. Second")
     for name in ("review-html", "review-json", "review-signature"):
         shutil.copy(value(out[name])["path"], report.parent)
     path = report.parent / value(out["review-json"])["orig_name"]
     found = verify_report(path, identity=pages.vault.identity().first_public_key)
     assert {check.name: check.ok for check in found.checks}["reviewed"]
+    said = pages.call("start-verify", "click", "", posted(report.parent), "", *NOTHING)["verified"]
+    assert "is the reviewed report" in said, "both can be uploaded together"
     assert (
         "The reviewer agrees with the result" in pages.call("case-runs", "chosen", data={"record": run.id})["run-card"]
     )
@@ -193,7 +197,7 @@ def test_review_needs_a_verified_report_and_a_name(pages: Pages, report: Path) -
         out = pages.call("sign-review", "click", about, *REVIEW)
         assert told(out) == ["review-notice"]
         assert "Verify the report first" in value(out["review-notice"])
-    checked = replace(About.of(str(report), None), verified=True)
+    checked = replace(About.of(str(report), None), sha256="ab" * 32)
     assert told(pages.call("sign-review", "click", checked, " ", *REVIEW[1:])) == ["review-name-notice"]
     assert not pages.vault.runs_of(pages.vault.cases()[0].id)
 
@@ -203,14 +207,18 @@ def test_report_that_changed_after_its_task_is_not_reviewed(pages: Pages, report
     job = jobs.create("verify", "Verify report.json", {"report": str(report)})
     jobs.start(job.id, os.getpid())
     sha256 = hashlib.sha256(report.read_bytes()).hexdigest()
-    passed = Verification((Check("files", True, "They match"), Check("examination", True, "Every number agrees")))
-    jobs.finish(job.id, "done", result=to_json(passed) | {"sha256": sha256})
-    about = replace(About.of(str(report), None), verified=True, job=job.id)
+    names = ("files", "numbers", "page", "examination", "controls")
+    passed = Verification(tuple(Check(name, True, "It holds") for name in names))
+    jobs.finish(job.id, "done", result=to_json(replace(passed, sha256=sha256)))
+    about = replace(About.of(str(report), None), job=job.id)
     said = ("B. Second", "", "recomputed", "agrees", "")
     assert told(pages.call("sign-review", "click", about, *said)) == []
     report.write_bytes(report.read_bytes().replace(b"Leak of January", b"Leak of October"))
     out = pages.call("sign-review", "click", about, *said)
     assert "Verify it again" in value(out["review-notice"])
+    shown = replace(About.of(str(report), None), sha256=sha256)
+    out = pages.call("sign-review", "click", shown, *REVIEW)
+    assert "Verify it again" in value(out["review-notice"]), "without a task too"
 
 
 def told_by(out: dict[str, Any]) -> About:

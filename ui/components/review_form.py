@@ -104,7 +104,7 @@ def review_form() -> ReviewForm:
             )
             title = gr.Textbox(
                 label="Case (optional)",
-                info="The review is filed under this title. If left empty, the report’s own case is used",
+                info="If left empty, the case that contains the report is used, or a new one",
                 max_length=LONGEST_TITLE,
                 max_lines=1,
                 elem_id="review-case",

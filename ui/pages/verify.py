@@ -7,7 +7,7 @@ import re
 import shutil
 import tempfile
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -16,10 +16,11 @@ import gradio as gr
 
 from irwm.errors import IrwmError, path_from, shown_path
 from irwm.report.audit_log import ENDING as LOG_ENDING
-from irwm.report.checks import UNKNOWN_TIME
+from irwm.report.checks import UNKNOWN_TIME, Check, Verification
 from irwm.report.reader_inputs import opened_keys
-from irwm.report.received import ARCHIVE, Received, report_name
+from irwm.report.received import ARCHIVE, report_name
 from irwm.report.received import receive as receive_report
+from irwm.report.review import read_review
 from irwm.report.sandbox import from_json, judge_report
 from irwm.report.stamps import trusted_roots
 from ui.components import notices
@@ -197,9 +198,9 @@ class Verify:
             with at("seen"):
                 given["seen"] = UNKNOWN_TIME if seen.strip().lower() == UNKNOWN_TIME else day_utc(seen)
         about = About.of(shown_path(place) if place else None, files)
-        about = replace(about, verified=True, identity=expected, roots=roots)
         if not given:
-            return look_at(files, place, expected, roots), gr.skip(), about
+            shown, sha256 = look_at(files, place, expected, roots)
+            return shown, gr.skip(), replace(about, sha256=sha256, identity=expected, roots=roots)
         # The task gets no access to the vault: no secrets are passed to it.
         place = place or receive(files or [], self.context.settings.home)
         asked = VerifyRequest(
@@ -215,24 +216,21 @@ class Verify:
     def sign_review(self, request: gr.Request, about: About | None, *values: Any) -> Any:
         """Signs and files a review of the report that the page has verified. `values`: those of the form."""
         vault, form = self.context.require(request), self.page.review
-        if about is None or not about.verified:
+        if about is None or not (about.job or about.sha256):
             raise IrwmError("no report was verified", advice="Verify the report first")
         asked = form.request(*values)
         kept = about.place or about.path
         with opened_report(about.files, path_from(kept) if kept else None) as path:
             report = receive_report(path)
-            if not isinstance(report, Received) or ".json" not in report.parts:
-                raise IrwmError(
-                    "the report’s JSON file is missing", advice="Add it to the other files, and verify them"
-                )
-            data = report.parts[".json"]
+            data = b"" if isinstance(report, Check) else report.parts.get(".json", b"")
             if about.job is None:
                 found = judge_report(path, about.identity or None, roots_pem=about.roots.encode("ascii") or None)
             else:
-                result: Any = self.context.jobs_of(request).get(about.job).result or {}
-                if result.get("sha256") != hashlib.sha256(data).hexdigest():
-                    raise IrwmError("the report has changed, or is not verified yet", advice="Verify it again")
-                found = from_json(result)
+                result: Any = self.context.jobs_of(request).get(about.job).result
+                found = from_json(result) if result else Verification(())
+        shown = {found.sha256, hashlib.sha256(data).hexdigest(), about.sha256 or found.sha256}
+        if isinstance(report, Check) or len(shown) > 1:
+            raise IrwmError("the report has changed, or is not verified yet", advice="Verify it again")
         filing, files = file_review(
             asked, report.file(".json"), data, found, vault, self.context.settings.preferences.language
         )
@@ -259,7 +257,7 @@ class About:
         files: the uploaded files, in order of their names.
         job: the task that computes its numbers again, if one was started.
         place: where the task finds its files.
-        verified: whether the page verified it.
+        sha256: of its JSON, if it was verified without a task.
         identity, roots: what was given for that.
     """
 
@@ -267,7 +265,7 @@ class About:
     files: tuple[str, ...]
     job: str | None = None
     place: str = ""
-    verified: bool = False
+    sha256: str = ""
     identity: str = ""
     roots: str = ""
 
@@ -306,7 +304,7 @@ def build_outside() -> None:
     @guarded
     def begin(files: list[str] | None, known: str | None, trusted: list[str] | None) -> Any:
         try:
-            return look_at(files, None, expected_identity(known), certificates(trusted))
+            return look_at(files, None, expected_identity(known), certificates(trusted))[0]
         except IrwmError as error:
             return notices.error_html(error)
 
@@ -314,8 +312,10 @@ def build_outside() -> None:
     start.click(begin, [upload, identity, roots], result, concurrency_limit=1, **PRIVATE)
 
 
-def look_at(files: Sequence[str] | None, path: Path | None, identity: str, roots: str = "") -> str:
-    """The checks that need neither models nor key, as HTML; if the report cannot be read, the error instead.
+def look_at(files: Sequence[str] | None, path: Path | None, identity: str, roots: str = "") -> tuple[str, str]:
+    """The checks that need neither models nor key, as HTML, and the SHA-256 of the JSON that was verified.
+
+    If the report cannot be read, the error as HTML, and "".
 
     Args:
         files: the uploaded files; put into one folder under their own names while they are checked.
@@ -324,9 +324,10 @@ def look_at(files: Sequence[str] | None, path: Path | None, identity: str, roots
     """
     try:
         with opened_report(files, path) as report:
-            return checks_of(report, identity, roots.encode("ascii") or None)
+            found = judge_report(report, identity or None, roots_pem=roots.encode("ascii") or None)
+            return checks_html(found), found.sha256
     except IrwmError as error:
-        return notices.error_html(error)
+        return notices.error_html(error), ""
 
 
 @contextmanager
@@ -374,11 +375,6 @@ def certificates(files: Sequence[str] | None) -> str:
     return (trusted_roots(uploaded(files) if files else []) or b"").decode("ascii", "replace")
 
 
-def checks_of(path: Path, identity: str, roots_pem: bytes | None = None) -> str:
-    """The checks of a report on disk, without models."""
-    return checks_html(judge_report(path, identity or None, roots_pem=roots_pem))
-
-
 def _main_file(folder: Path) -> Path:
     """The file that identifies a report: its signature, or its numbers if there is none.
 
@@ -388,6 +384,8 @@ def _main_file(folder: Path) -> Path:
     files = list(folder.iterdir())
     names = sorted({report_name(file.name) for file in files} - {""})
     names += sorted(file.name for file in files if file.name.endswith(ARCHIVE))
+    if len(names) == 2 and (review := _review_among(folder, names)):
+        return review
     if len(names) > 1:
         raise IrwmError(
             "these files belong to several reports",
@@ -399,6 +397,16 @@ def _main_file(folder: Path) -> Path:
         if found:
             return found[0]
     raise IrwmError("these files do not belong to a report", expected=", ".join(ENDINGS))
+
+
+def _review_among(folder: Path, names: Sequence[str]) -> Path | None:
+    """The JSON of a review, if one of two documents is a review of the other."""
+    for name, other in (names, reversed(names)):
+        path = folder / f"{name}.json"
+        with suppress(IrwmError, OSError):
+            if path.is_file() and read_review(path.read_bytes())["reviewed"]["json"] == f"{other}.json":
+                return path
+    return None
 
 
 def _report_files(elem_id: str) -> gr.File:

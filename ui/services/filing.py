@@ -27,8 +27,8 @@ from storage.vault import Vault
 from ui.file_names import plain_name
 from ui.services.request import Filed
 
-# The title that a report prints for a case without one.
-UNTITLED = "No case title given"
+# The note of a report that was reviewed, as an item of its case.
+REVIEWED_REPORT = "Reviewed report"
 _Signed = TypeVar("_Signed", schema.Dispute, schema.Lab, schema.Review)
 
 
@@ -170,7 +170,7 @@ def known_since(vault: Vault, case_id: str, stated: str) -> Callable[[Mapping[st
 def case_lines(request: Filed, examiner: str) -> dict[str, str]:
     """A report's statements about its case, by label."""
     lines = {
-        "Case": request.case_title or UNTITLED,
+        "Case": request.case_title or "No case title given",
         "Examiner": examiner,
         "Suspect known since": request.seen_utc[:10],
         "Note": request.note,
@@ -199,7 +199,9 @@ def examiner_of(vault: Vault, case_id: str, typed: str = "") -> str:
     """
     if typed.strip():
         return typed.strip()
-    before = [item.added_by for item in vault.case_items(case_id) if item.added_by] if case_id else []
+    items = vault.case_items(case_id) if case_id else []
+    # A second examiner adds the report that they reviewed.
+    before = [item.added_by for item in items if item.added_by and item.note != REVIEWED_REPORT]
     return before[-1] if before else logged_in()
 
 

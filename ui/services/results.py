@@ -132,9 +132,8 @@ class Added(TypedDict):
 
 
 class Verified(VerificationJson):
-    """The result of Verify; `sha256` of the report's JSON, "" if there is none."""
+    """The result of Verify."""
 
-    sha256: str
     ok: bool
     exit_code: int
 

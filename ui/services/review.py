@@ -6,14 +6,13 @@ import hashlib
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
-from irwm.canonical import strict_json
+from irwm.report import schema
 from irwm.report.checks import Verification
 from irwm.report.items import installed_versions
 from irwm.report.review import NAME, review_document, review_html, reviewed
-from storage.casebook import LONGEST_TITLE
 from storage.vault import Vault
 from ui.file_names import plain_name
-from ui.services.filing import UNTITLED, CaseFiling
+from ui.services.filing import REVIEWED_REPORT, CaseFiling
 from ui.services.request import Filed
 
 
@@ -51,7 +50,8 @@ def file_review(
         IrwmError: the report cannot be reviewed, or a statement contradicts the checks.
     """
     about = reviewed(json_name, data)
-    request = replace(request, case_title=request.case_title or _case_of(data) or f"Review of {json_name}")
+    if not request.case_title:
+        request = _in_its_case(request, about, vault)
     document = review_document(
         about,
         verification,
@@ -65,7 +65,7 @@ def file_review(
     )
     filing = CaseFiling.begin(vault, request)
     # Before it is signed, so that the log's head in the signature covers it.
-    filing.received(about["json"], {about["json"]: (len(data), about["sha256"])}, note="Reviewed report")
+    filing.received(about["json"], {about["json"]: (len(data), about["sha256"])}, note=REVIEWED_REPORT)
     mark = hashlib.sha256(f"{about['sha256']}{document['reviewer']}{document['created_utc']}".encode()).hexdigest()[:6]
     name = plain_name(NAME, about["json"].removesuffix(".json"), mark=mark)
     document, files = filing.signed(document, name, review_html, language)
@@ -73,7 +73,11 @@ def file_review(
     return filing, files
 
 
-def _case_of(data: bytes) -> str:
-    """The title of the case that a report names; "" for none. Its structure was checked."""
-    title = str(strict_json(data)["case"].get("Case", ""))
-    return "" if title == UNTITLED else title[:LONGEST_TITLE]
+def _in_its_case(request: ReviewRequest, about: schema.Reviewed, vault: Vault) -> ReviewRequest:
+    """The request for the case in which the report was filed, or a new one. The title in a report is its sender's, so
+    it chooses no case."""
+    for case in vault.cases():
+        digests = {file.sha256 for run in vault.runs_of(case.id) for file in run.files.values()}
+        if about["sha256"] in digests:
+            return replace(request, case_id=case.id, case_title=case.title)
+    return replace(request, case_title=f"Review of {about['json']}, {about['sha256'][:8]}")

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import hashlib
-
 from irwm.errors import path_from
 from irwm.report.reader_inputs import Brought, opened_keys
-from irwm.report.received import Received, receive
 from irwm.report.sandbox import judge_report, to_json
 from storage.vault import Vault
 from ui.services.device import device_of
@@ -33,9 +30,5 @@ def run(request: VerifyRequest, _vault: Vault | None, work: Work) -> Verified:
         audit_log=path_from(request.audit_log) if request.audit_log else None,
     )
     work.progress(0, 0, "Reading the report, then repeating the examination and comparing every number")
-    report = path_from(request.report)
-    received = receive(report)
-    data = received.parts.get(".json", b"") if isinstance(received, Received) else b""
-    found = judge_report(report, brought=brought)
-    sha256 = hashlib.sha256(data).hexdigest() if data else ""
-    return {**to_json(found), "sha256": sha256, "ok": found.ok, "exit_code": found.exit_code}
+    found = judge_report(path_from(request.report), brought=brought)
+    return {**to_json(found), "ok": found.ok, "exit_code": found.exit_code}

@@ -9,6 +9,7 @@ from typing import Any, cast
 
 import plotly.graph_objects as go
 
+from irwm import Parameters
 from irwm.evidence.verdict import FOUND_LOG10_RISK
 from irwm.report import schema
 from irwm.report.lab_rows import (
@@ -25,6 +26,7 @@ from irwm.report.lab_rows import (
 )
 from irwm.report.numbers import decimal, minus, number, percent, power_hover
 from irwm.report.plots.theme import TALL, Colours, add_line, colours, dashed, figure, label, note, power_ticks
+from irwm.scheme.parameters import chance_of_counting
 
 Way = tuple[str, str]
 Cost = Callable[[schema.LabRow], float | None]
@@ -157,7 +159,11 @@ def curve(
                 x=[x[0], x[-1]], y=[1 + USABLE] * 2, mode="lines", yaxis="y2", hoverinfo="skip",
                 name=f"{percent(USABLE)} higher (right)", line={"color": c.null, "width": 1.5, "dash": "dash"},
             )  # fmt: skip
-    _level(fig, c, beta if top is None else top, f"chance: β = {beta:g}" if top is None else f"chance: {percent(top)}")
+    if top is None:
+        _level(fig, c, beta, f"chance: β = {beta:g}")
+    else:
+        chance = chance_of_counting(Parameters.from_dict(mark["parameters"]), top)
+        _level(fig, c, chance, f"chance: {percent(round(chance, 4))}")
     for word in dict.fromkeys(row["verdict"] for row in points if row["verdict"] is not None):
         # An entry of the legend for each shape in the figure.
         marker = _marker(c, word, 10) | {"color": c.ink}

@@ -61,7 +61,8 @@ case.json and case.jsonld also contain the names of people, models and folders o
 filed.
 """
 REPORTS = """
-Each report can be checked without the vault (docs/verifying.md). Use the installed command irwm. Never run
+Each report can be checked without the vault (docs/verifying.md). A second examiner's review is checked together with
+the report that it names: copy the files of both into one folder. Use the installed command irwm. Never run
 python -m irwm in this folder: Python would then run files in this folder that have the same names as its modules.
 
 {commands}

@@ -102,8 +102,9 @@ class _Graph:
                 "uco-core:object": self._files(run.id, run.files),
             },
         )
-        suspects, originals = (
-            [record for item, record in items.items() if _is(item, finding, role)] for role in ("suspect", "original")
+        suspects, originals, reviewed = (
+            [record for item, record in items.items() if _is(item, finding, role)]
+            for role in ("suspect", "original", "reviewed")
         )
         tool = self.add("uco-tool:AnalyticTool", f"{TOOL} {_version(finding)}", {
             "uco-core:name": TOOL, "uco-tool:version": _version(finding),
@@ -111,10 +112,10 @@ class _Graph:
         about = f"{run.suspect}: {run.verdict}"
         self._act(run.id, f"Run {number}", about, run.created, _examiner(finding), {
             "uco-action:instrument": [{"@id": tool}],
-            "uco-action:object": [{"@id": record} for record in dict.fromkeys((*suspects, *originals))],
+            "uco-action:object": [{"@id": record} for record in dict.fromkeys((*suspects, *originals, *reviewed))],
             "uco-action:result": [{"@id": report}],
         })  # fmt: skip
-        self.annotate(run.id, run.verdict, [*suspects, report], run.created, "")
+        self.annotate(run.id, run.verdict, [*suspects, *reviewed, report], run.created, "")
 
     def annotate(self, name: str, statement: str, about: Iterable[str], created: str, by: str) -> None:
         person = self._person(by)
@@ -172,8 +173,12 @@ def _time(utc: str) -> Node:
 
 
 def _is(item: ItemRecord, finding: Mapping[str, Any], role: str) -> bool:
-    """Whether an item has every file of the finding's suspect or original. Copies of one model share some files."""
-    files = finding.get("items", {}).get(role, {}).get("files", ())
+    """Whether an item has every file of the finding's suspect or original, or is the reviewed report.
+
+    Copies of one model share some files.
+    """
+    reviewed = [finding["reviewed"]] if role == "reviewed" and "reviewed" in finding else ()
+    files = finding.get("items", {}).get(role, {}).get("files", reviewed)
     named = {file["sha256"] for file in files if file["sha256"]}
     return bool(named) and named <= {file.sha256 for file in item.files.values()}
 
@@ -184,5 +189,7 @@ def _version(finding: Mapping[str, Any]) -> str:
 
 
 def _examiner(finding: Mapping[str, Any]) -> str:
+    if "reviewer" in finding:  # of a second examiner's review
+        return str(finding["reviewer"])
     case = finding.get("case")
     return str(case.get("Examiner", "")) if isinstance(case, Mapping) else ""

@@ -10,6 +10,7 @@
     schema          the types of all documents; structure checks a received document against them
     document        the finding as a versioned JSON document (docs/report-schema.md)
     dispute, lab, sweep  the documents of a dispute, a lab and a folder of suspects, each with its page; lab_rows
+    review          the document of a second examiner's review, with its page
     plots           every figure, as plotly draws it
     figures         which figures a document has, for pages and reports
     html            the document as a page: templates/template.html.j2, report.css, draw.js
@@ -22,8 +23,8 @@
     verify          every check of a received report (docs/verifying.md), in parts:
                     checks (one check, and all of them), claims (expected values by place), consistency with
                     reading_claims, tracing_claims, examined_claims and verify_sentences (a report),
-                    rulings (a dispute), lab_claims, sweep_claims, stamps (timestamps), recorded (a document read
-                    back as a finding),
+                    rulings (a dispute), lab_claims, sweep_claims, verify_review (a review), stamps (timestamps),
+                    recorded (a document read back as a finding),
                     verify_drawings (page and PDF drawn again), verify_examination (models and key),
                     sandbox (all of it in a limited child)
     reproduction    the detection run again and compared with the document, number by number

@@ -72,6 +72,7 @@ def reviewed(json_name: str, data: bytes) -> schema.Reviewed:
             file=json_name,
             expected=", ".join(_REVIEWED),
             found=kind or "no schema",
+            advice="Verify the report of one suspect, or of a dispute",
         )
     described: schema.Reviewed = plain(
         {
@@ -132,9 +133,11 @@ def review_document(
         raise IrwmError(
             "the remarks are too long, or contain characters that cannot be shown",
             expected=f"at most {LONGEST_TEXT} visible characters",
+            advice="Shorten them, or type them again",
         )
     if holds_controls(reviewer.strip()):
-        raise IrwmError("the reviewer’s name contains a line break or an invisible character", found=reviewer)
+        problem = "the reviewer’s name contains a line break or an invisible character"
+        raise IrwmError(problem, found=reviewer, advice="Type the name again")
     for fault in faults(document):
         raise IrwmError(fault.problem, found=fault.found or None, advice=fault.advice)
     return document
@@ -196,9 +199,9 @@ def is_report_name(name: str) -> bool:
 
 
 def _letters(name: str) -> list[str]:
-    """The words of a name in any order, without case, marks and signs."""
-    words = "".join(c if c.isalnum() else " " for c in unicodedata.normalize("NFKD", name).casefold())
-    return sorted(words.split())
+    """The words of a name in any order, without case, accents and signs."""
+    plain_letters = (c for c in unicodedata.normalize("NFKD", name) if not unicodedata.combining(c))
+    return sorted("".join(c if c.isalnum() else " " for c in plain_letters).casefold().split())
 
 
 def read_review(data: bytes) -> schema.Review:

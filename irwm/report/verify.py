@@ -7,7 +7,8 @@
     certificates    that key's chain back to the signer's first one
     identity        the first key is the expected one
     numbers         the document's chances follow from its ranks (`irwm.report.consistency`), a lab's from its readings
-                    (`irwm.report.lab_claims`), a sweep's rows from its reports (`irwm.report.sweep_claims`)
+                    (`irwm.report.lab_claims`), a sweep's rows from its reports (`irwm.report.sweep_claims`), and a
+                    review's statements agree with its recorded checks (`irwm.report.verify_review`)
     rulings         instead of the numbers: a dispute's rulings follow from its tests and dates (`irwm.report.rulings`)
     page, pdf       HTML and PDF are drawn from these numbers
     suspect, original   the models given are those that were examined, file by file

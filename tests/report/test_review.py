@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -84,6 +85,7 @@ def test_review_names_the_report_and_its_result(report: bytes, found: Examined) 
     [
         ({"reviewer": "  "}, "the reviewer’s name is missing"),
         ({"reviewer": " a.  FIRST "}, "the reviewer is the examiner"),
+        ({"reviewer": "A. F\u00edrst"}, "the reviewer is the examiner"),
         ({"reviewer": "First, A"}, "the reviewer is the examiner"),
         ({"reviewer": "A. \uff26irst"}, "the reviewer is the examiner"),
         ({"reviewer": "A. First\u3164"}, "an invisible character"),
@@ -271,3 +273,15 @@ def test_same_key_for_report_and_review_is_said(signed: Path, tmp_path: Path) ->
         (folder / name).write_bytes(data)
     sign(folder, review_of((folder / REPORT).read_bytes(), verify_report(folder / REPORT)))
     assert "one key signed both" in of_reviewed(folder).said
+
+
+def test_page_that_the_reviewer_did_not_have_fails_nobody(signed: Path, tmp_path: Path) -> None:
+    """An honest reviewer may have only the JSON and its signature; the page that comes later has to hold."""
+    folder = shutil.copytree(signed, tmp_path / "copy")
+    page = folder / "report.html"
+    whole = verify_report(folder / REPORT)
+    had = Verification(tuple(replace(each, ok=None) if each.name in ("page", "pdf") else each for each in whole.checks))
+    sign(folder, review_of((folder / REPORT).read_bytes(), had))
+    assert of_reviewed(folder).ok
+    page.write_bytes(b"<p>Not found.</p>")
+    assert of_reviewed(folder).ok is False

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import shutil
+import zipfile
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,9 +20,11 @@ from irwm.report.checks import NOT_ESTABLISHED, Check, Verification
 from irwm.report.sandbox import to_json
 from irwm.report.verify import verify_report
 from irwm.report.write import write_document
+from storage.case_archive import export_case
 from tests.ui.handlers import Pages, told, value
 from tools.small_models import write_llama
 from ui.components.uploads import browser_folder
+from ui.pages.cases import case_lines
 from ui.pages.verify import About
 from ui.services.filing import CaseFiling, examiner_of
 
@@ -185,6 +189,13 @@ def test_review_is_signed_and_filed_in_the_case_of_the_report(pages: Pages, repo
     path = report.parent / value(out["review-json"])["orig_name"]
     found = verify_report(path, identity=pages.vault.identity().first_public_key)
     assert {check.name: check.ok for check in found.checks}["reviewed"]
+    assert [line.last for line in case_lines(pages.vault)] == ["found"], "a review is no verdict on a suspect"
+    archive = zipfile.ZipFile(export_case(pages.vault, case.id, tmp_path / "case.zip"))
+    graph = json.loads(archive.read("case.jsonld"))["@graph"]
+    of_id = {node["@id"]: node for node in graph}
+    (review,) = (node for node in graph if node.get("uco-core:name") == "Run 2" and "uco-action:performer" in node)
+    assert of_id[review["uco-action:performer"]["@id"]]["uco-core:name"] == "B. Second"
+    assert [of_id[each["@id"]]["uco-core:name"] for each in review["uco-action:object"]] == ["report.json"]
     said = pages.call("start-verify", "click", "", posted(report.parent), "", *NOTHING)["verified"]
     assert "is the reviewed report" in said, "both can be uploaded together"
     assert (

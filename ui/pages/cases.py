@@ -9,6 +9,7 @@ from typing import Any
 import gradio as gr
 
 from irwm.errors import IrwmError
+from irwm.report.review import CONCLUSIONS
 from storage.case_archive import export_case
 from storage.casebook import LONGEST_TITLE
 from storage.vault import Vault
@@ -273,6 +274,8 @@ def case_lines(vault: Vault) -> list[CaseLine]:
     lines = []
     for case in reversed(vault.cases()):
         filed = vault.runs_of(case.id)
+        # The conclusion of a review is no verdict on a suspect.
+        verdicts = [run.verdict for run in filed if run.verdict not in CONCLUSIONS]
         lines.append(
             CaseLine(
                 id=case.id,
@@ -280,7 +283,7 @@ def case_lines(vault: Vault) -> list[CaseLine]:
                 opened=case.created,
                 items=len(vault.case_items(case.id)),
                 runs=len(filed),
-                last=filed[-1].verdict if filed else "",
+                last=verdicts[-1] if verdicts else "",
             )
         )
     return lines

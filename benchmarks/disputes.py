@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import irwm
-from benchmarks.adaptive import PRESETS, Attacker, planned
+from benchmarks.adaptive.attacker import PRESETS, Attacker, planned
 from benchmarks.reproduce.models import CAUSAL, default_models
 from benchmarks.written import write_table
 from irwm.attacks.catalogue import Steps

@@ -27,7 +27,7 @@ from typing import Any
 import torch
 
 import irwm
-from benchmarks.adaptive import Attacker, planned
+from benchmarks.adaptive.attacker import Attacker, planned
 from benchmarks.disguises import models
 from benchmarks.peers.rows import random_model
 from benchmarks.robustness import noise

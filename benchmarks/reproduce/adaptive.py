@@ -8,8 +8,22 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from benchmarks import adaptive
-from benchmarks.adaptive import DEAR, FREE, GROUPS, PRESETS, Attacker, Outcome
+from benchmarks.adaptive.attacker import (
+    EXPENSIVE,
+    FREE,
+    GROUPS,
+    LISTED,
+    LITERATURE,
+    OWN_MARKS,
+    PRESETS,
+    SEARCHED,
+    STEPS_OF_SEARCH,
+    TUNED,
+    Attacker,
+    Outcome,
+    carried_out,
+)
+from benchmarks.adaptive.tables import curves, own_table, table
 from benchmarks.reproduce.bench import Bench
 from benchmarks.reproduce.page import Page, Record
 from benchmarks.reproduce.trials import number
@@ -52,15 +66,12 @@ def carry_out(task: Task) -> dict[str, list[Any]]:
     found: dict[str, list[Any]] = {"outcomes": [], "left_out": []}
     with tempfile.TemporaryDirectory(dir=task.scratch) as folder:
         attacker = Attacker(task.model, task.path, task.preset, Path(folder), task.measured, task.tokens)
-        if attacker.outputs.headless:
-            found["left_out"].append(f"{task.model}: without an output head there is no perplexity to measure.")
-            return found
         compositions = _COMPOSITIONS if task.everything else 1
-        for each in adaptive.carried_out(attacker, [task.group], compositions, task.seed, every=task.everything):
+        for each in carried_out(attacker, [task.group], compositions, task.seed, every=task.everything):
             if isinstance(each, str):
                 found["left_out"].append(each)
             else:
-                found["outcomes"].append(asdict(each) | {"change": number(each.change)})
+                found["outcomes"].append(asdict(each) | {"cost": number(each.cost)})
     return found
 
 
@@ -71,20 +82,28 @@ def write(page: Page, results: dict[str, Any], _models: list[Record]) -> None:
         "The attacker has a release, this repository and its pages, but neither key nor original. "
         f"Here: {headline(results)}.",
         "One preset is `irwm.one_owner`, the other `irwm.many_recipients` with one of three copies. \"leak\" shows "
-        "whether tracing named the copy's recipient and no other. Perplexity is relative to the release. Misses are "
-        "listed first. [adaptive.md](../adaptive.md) explains the aim of each attack.",
+        "whether tracing named the copy's recipient and no other. The cost is the change of perplexity relative to the "
+        "release; for an encoder, the fall of the mean cosine similarity of its outputs. Misses are listed first. "
+        "[adaptive.md](../adaptive.md) explains the aim of each attack.",
     )  # fmt: skip
     page.heading("Every attack at every strength, and random compositions with disguises")
-    page.text(adaptive.table(by_group["listed"]))
+    page.text(table(by_group[LISTED]))
     page.heading("Published attacks on models and on other watermarks")
-    page.text(adaptive.table(by_group["literature"]))
+    page.text(table(by_group[LITERATURE]))
     page.heading("Attacks tuned on copies with the attacker's own marks")
     page.text(
-        f"The attacker marks the release with {adaptive.OWN_MARKS} own keys of the same preset, raises each attack's "
+        f"The attacker marks the release with {OWN_MARKS} own keys of the same preset, raises each attack's "
         "strength until neither mark is found, and applies this strength to the release. If the marks are found at "
         "every strength, the attacker uses the greatest.",
-        adaptive.tuned_table(by_group["tuned"]),
+        own_table(by_group[TUNED]),
     )
+    page.heading("Steps that an attacker finds by a search")
+    page.text(
+        f"The attacker composes {STEPS_OF_SEARCH} steps on a copy with his own mark. At each step he takes the attack "
+        "and the strength that hide it best at an equal part of the bound on the cost.",
+        own_table(by_group[SEARCHED]),
+    )
+    page.figure("cost", curves(outcomes), "Weakest evidence after any attack up to a cost, for each release")
     if results["left_out"]:
         page.heading("Not possible on these models")
         page.bullets(*sorted(set(results["left_out"])))
@@ -100,15 +119,15 @@ def write(page: Page, results: dict[str, Any], _models: list[Record]) -> None:
 def headline(results: dict[str, Any]) -> str:
     outcomes = _outcomes(results)
     parts = []
-    for bound in (FREE, DEAR):
-        kept = [each for each in outcomes if math.isnan(each.change) or each.change <= bound]
+    for bound in (FREE, EXPENSIVE):
+        kept = [each for each in outcomes if math.isnan(each.cost) or each.cost <= bound]
         missed = [f"{each.model}, {each.preset}, {each.attack}" for each in kept if each.verdict != "found"]
         said = f" and missed in {len(missed)} ({'; '.join(missed)})" if missed else ""
         parts.append(
-            f"of {len(kept)} attacked copies within {100 * bound:.0f} % of perplexity the mark or the fingerprint is "
+            f"of {len(kept)} attacked copies at a cost of at most {100 * bound:.0f} % the mark or the fingerprint is "
             f"found in {len(kept) - len(missed)}{said}"
         )
-    copies = [each for each in outcomes if each.named is not None and not each.change > DEAR]
+    copies = [each for each in outcomes if each.named is not None and not each.cost > EXPENSIVE]
     parts.append(f"of {len(copies)} copies for one of three recipients {sum(map(_named, copies))} are named")
     denied = sum(each.lineage == "not derived" for each in outcomes)
     return f'{"; ".join(parts)}; {denied or "none"} of {len(outcomes)} called "not derived"'
@@ -119,5 +138,5 @@ def _named(outcome: Outcome) -> bool:
 
 
 def _outcomes(results: dict[str, Any]) -> list[Outcome]:
-    changes = {None: math.nan, "infinite": math.inf}
-    return [Outcome(**each | {"change": changes.get(each["change"], each["change"])}) for each in results["outcomes"]]
+    costs = {None: math.nan, "infinite": math.inf}
+    return [Outcome(**each | {"cost": costs.get(each["cost"], each["cost"])}) for each in results["outcomes"]]

@@ -20,6 +20,7 @@ from irwm.attacks.distillation import learn_again, push_away
 from irwm.attacks.equivalence import Step
 from irwm.attacks.finetuning import ALL, EMBEDDING, LAYER_0, LORA, finetune
 from irwm.attacks.layers import count_layers, drop_layers, stack_layers
+from irwm.attacks.low_rank import factor_queries_and_keys
 from irwm.attacks.marking import mark_again, subtract_mark
 from irwm.attacks.merging import merge
 from irwm.attacks.noise import add_noise
@@ -35,6 +36,7 @@ from irwm.attacks.quantisers import (
 )
 from irwm.attacks.round_to_nearest import quantize
 from irwm.attacks.training import Schedule
+from irwm.attacks.transplant import exchange_tokenizer
 from irwm.attacks.width import cut_width
 from irwm.checkpoint import Checkpoint, open_checkpoint
 from irwm.errors import UnsupportedCheckpointError
@@ -395,9 +397,13 @@ def _no_text_model(setup: Setup) -> str | None:
     anatomy = anatomy_of(str(open_checkpoint(setup.release).config.get("model_type")))
     if anatomy is not None and anatomy.encoder:
         return "An encoder does not predict next tokens."
-    return (
-        None if has_tokenizer(setup.release) else "The model cannot read text without a tokenizer next to its weights."
-    )
+    return _no_tokenizer(setup)
+
+
+def _no_tokenizer(setup: Setup) -> str | None:
+    if has_tokenizer(setup.release):
+        return None
+    return "The model cannot read text without a tokenizer next to its weights."
 
 
 def _too_few_layers(setup: Setup) -> str | None:
@@ -435,6 +441,20 @@ _ALL: tuple[Attack, ...] = (
         "share of components kept", _shares(0.9, 0.75, 0.6),
         lambda setup, value, out: Attacked(cut_width(setup.release, out, float(value), setup.text, setup.device)),
         lambda setup: _cannot("widen", setup) or _no_text_model(setup), interval=_ANY_SHARE,
+    ),
+    Attack(
+        "low-rank", "Queries and keys of low rank",
+        "The query and key projections are factorised, as in a conversion to multi-head latent attention.", DAMAGE,
+        "share of singular values kept", _shares(0.5, 0.25, 0.1), _of_release(factor_queries_and_keys),
+        partial(_cannot, "reorder_heads"), interval=_ANY_SHARE,
+    ),
+    Attack(
+        "tokenizer", "Tokenizer exchanged",
+        "A new tokenizer is trained on a sample text. Shared tokens keep their rows; the rows of new tokens are means "
+        "of old rows.",
+        DAMAGE, "size of the vocabulary", _shares(1.0, 0.5, 0.25),
+        lambda setup, value, out: Attacked(exchange_tokenizer(setup.release, out, setup.text, float(value))),
+        lambda setup: _cannot("reorder_tokens", setup) or _no_tokenizer(setup), interval=_ANY_SHARE,
     ),
     Attack(
         "round", "Rounded to nearest", "Every matrix is quantised to a few bits and then dequantised.", QUANTISATION,

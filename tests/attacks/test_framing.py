@@ -13,6 +13,7 @@ import pytest
 import torch
 
 import irwm
+from benchmarks.framing import KINDS, Tally, examine
 from tools.copies import copy_of, keys_for, write_embedding
 from tools.small_models import write_llama
 
@@ -108,3 +109,17 @@ def test_noise_of_the_right_size_frames_nobody(model: irwm.Checkpoint, keys: lis
         noise = spread * original.std(dim=1, keepdim=True) * torch.randn(original.shape, generator=generator)
         suspect = write_embedding(model, original + noise, tmp_path / str(seed))
         assert named(suspect, model, keys) == set()
+
+
+@pytest.mark.slow
+def test_no_kind_of_suspect_in_the_benchmark_accuses_an_innocent(model: irwm.Checkpoint, tmp_path: Path) -> None:
+    other = irwm.open_checkpoint(write_llama(tmp_path / "other", vocab_size=2500, seed=9))
+    tallies: dict[str, Tally] = {}
+    examine("small", model, other, 1, tmp_path, tallies)
+    assert list(tallies) == list(KINDS)
+    for kind, (_, used, elsewhere) in KINDS.items():
+        tally = tallies[kind]
+        assert (tally.suspects, tally.uninvolved, tally.marks) == (1, 0, 0)
+        assert tally.anyone == 0 or used, kind
+        assert tally.anyone == 1 or elsewhere or not used, kind
+        assert len(tally.z) == 60 - len(used)

@@ -3,21 +3,30 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from benchmarks import adaptive
-from benchmarks.adaptive import LADDERS, Attacker, Outcome, Saved
+from benchmarks.adaptive import attacker as module
+from benchmarks.adaptive.attacker import EXPENSIVE, LADDERS, Attacker, Outcome, Saved
+from benchmarks.adaptive.tables import cheapest, curves
 from benchmarks.reproduce import __main__ as command
 from benchmarks.reproduce import adaptive as experiment
 from benchmarks.reproduce.page import Page
 
-FOUND = Outcome("demo", "one", "prune 0.3", 0.02, "found", "mark, aligned", -80.0, -81.0, "derived", None)
-MISSED = replace(FOUND, attack="noise 1", change=0.04, verdict="not found", log10_risk=-1.0)
-TUNED = replace(FOUND, preset="many", attack="noise 2", change=3.0, named=False, own=-0.5)
+FOUND = Outcome(
+    "demo", "one", "listed", "prune 0.3", "prune 0.3", 0.02, False, "found", "mark, aligned", -80.0, -80.0, -40.0,
+    "derived", None,
+)  # fmt: skip
+MISSED = replace(FOUND, attack="noise 1", cost=0.04, verdict="not found", log10_risk=-1.0, mark=-1.0, fingerprint=-0.5)
+TUNED = replace(
+    FOUND, preset="many", group="tuned", task="noise", attack="noise 2", cost=3.0, named=False, own=-0.5
+)  # fmt: skip
 
 
 class Tuner(Attacker):
@@ -30,7 +39,7 @@ class Tuner(Attacker):
         self.tried.append(strength)
         return -1.0 if strength >= self.vanish else -50.0
 
-    def carry_out(self, label: str, steps: adaptive.Steps, seed: int) -> Outcome:
+    def carry_out(self, label: str, steps: module.Steps, seed: int) -> Outcome:
         return replace(FOUND, attack=label)
 
 
@@ -49,18 +58,77 @@ def test_attacker_uses_the_greatest_strength_if_his_marks_survive() -> None:
     assert attacker.tuned("prune", 0).own == -50.0
 
 
-def test_outcomes_are_stored_by_group_and_tuned_ones_by_attack(tmp_path: Path) -> None:
+class Searcher(Attacker):
+    """An attacker whose own mark weakens with each step of "noise" and of no other attack, at the cost of its size."""
+
+    def __init__(self, tmp_path: Path) -> None:
+        self.release, self.text, self.tokens = tmp_path, "", 0
+
+    @property
+    def own_marks(self) -> list[Any]:  # type: ignore[override]
+        return [(None, None)]
+
+    @contextmanager
+    def copy(self, steps: module.Steps, seed: int, source: Path | None = None) -> Iterator[Any]:
+        yield steps, True
+
+    def carry_out(self, label: str, steps: module.Steps, seed: int) -> Outcome:
+        return replace(FOUND, attack=label)
+
+    def _examined(self, label: str, folder: Path, runs: bool) -> Outcome:
+        return replace(FOUND, attack=label)
+
+
+def total(steps: module.Steps, name: str) -> float:
+    return sum(float(value) for each, value in steps if each == name)
+
+
+@pytest.fixture
+def searcher(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Searcher:
+    monkeypatch.setattr(module, "reference", lambda *_: None)
+    monkeypatch.setattr(module.irwm, "open_checkpoint", lambda path: path)
+    monkeypatch.setattr(module.irwm, "detect", lambda steps, *_: SimpleNamespace(log10_risk=-9 + total(steps, "noise")))
+    monkeypatch.setattr(module, "cost_of", lambda _before, steps: total(steps, "noise") + total(steps, "prune"))
+    return Searcher(tmp_path)
+
+
+def test_search_spends_a_part_of_the_bound_at_each_step(searcher: Searcher) -> None:
+    found = searcher.searched(1.0, 0)
+    assert (found.attack, found.own) == ("noise 0.3 → noise 0.3 → noise 0.3", pytest.approx(-8.1))
+
+
+def test_search_without_an_affordable_step_leaves_the_release_alone(
+    searcher: Searcher, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "cost_of", lambda _before, _steps: math.nan)
+    assert searcher.searched(EXPENSIVE, 0).attack == "none within the bound"
+
+
+def test_outcomes_are_stored_by_group_and_task(tmp_path: Path) -> None:
     saved = Saved(tmp_path / "outcomes")
-    published = replace(FOUND, attack="Width cut: 90 %")
-    for each in (FOUND, TUNED, published):
+    for each in (FOUND, TUNED):
         saved.add(each)
     again = Saved(tmp_path / "outcomes")
-    assert again.get("demo", "one", "prune 0.3", "listed") == FOUND
-    assert again.get("demo", "many", "noise", "tuned") == TUNED
-    assert again.get("demo", "one", published.attack, "literature") == published
-    assert again.get("demo", "one", published.attack, "listed") is None
-    assert again.get("demo", "many", "noise", "listed") is None
-    assert again.get("demo", "one", "prune", "tuned") is None
+    assert again.get("demo", "one", "listed", "prune 0.3") == FOUND
+    assert again.get("demo", "many", "tuned", "noise") == TUNED
+    assert again.get("demo", "many", "listed", "noise") is None
+    assert again.get("demo", "one", "tuned", "noise") is None
+
+
+def test_cheapest_copy_is_named_for_each_form_of_evidence() -> None:
+    ruined = replace(MISSED, attack="noise 3", cost=30.0)
+    bare = replace(FOUND, attack="outliers 0.1", cost=0.01, mark=-2.0)
+    line = cheapest([FOUND, ruined, MISSED, bare, TUNED]).splitlines()[2]
+    assert line == "| demo, one | 4 | +1.0 %: outliers 0.1 | +4.0 %: noise 1 | +4.0 %: noise 1 |"
+    assert cheapest([FOUND]).splitlines()[2] == "| demo, one | 1 | none | none | none |"
+
+
+def test_curves_show_the_weakest_evidence_up_to_each_cost() -> None:
+    figure = curves([FOUND, replace(FOUND, cost=0.5), replace(MISSED, cost=0.2), replace(FOUND, cost=math.nan)])
+    (panel,) = figure.axes
+    lines = {line.get_label(): line for line in panel.lines}
+    assert list(lines["both"].get_xdata()) == [0.02, 0.2, 0.5, 20.0]
+    assert list(lines["both"].get_ydata()) == [80, 1, 1, 1]
 
 
 def results(*outcomes: Outcome) -> dict[str, Any]:
@@ -73,17 +141,17 @@ def test_adaptive_page_lists_misses_first(tmp_path: Path) -> None:
     experiment.write(page, made, [])
     text = page.write().read_text(encoding="utf-8")
     assert text.index("| noise 1 |") < text.index("| prune 0.3 |")
-    assert "of 2 attacked copies within 5 % of perplexity the mark or the fingerprint is found in 1" in text
+    assert "of 2 attacked copies at a cost of at most 5 % the mark or the fingerprint is found in 1" in text
     assert "missed in 1 (demo, one, noise 1)" in text
-    assert "Of 1 tuned attacks, 1 hid all of the attacker's own marks; after 1 of these 1 our mark is found." in text
+    assert "Of 1 attacks, 1 hid all of the attacker's own marks; after 1 of these 1 our mark is found." in text
     assert "- MiniLM: no head." in text
 
 
 def test_copy_that_does_not_run_has_no_measured_cost() -> None:
-    stored = asdict(FOUND) | {"change": None}
-    endless = asdict(MISSED) | {"change": "infinite"}
+    stored = asdict(FOUND) | {"cost": None}
+    endless = asdict(MISSED) | {"cost": "infinite"}
     said = experiment.headline({"outcomes": [stored, endless], "left_out": []})
-    assert "of 1 attacked copies within 5 % of perplexity the mark or the fingerprint is found in 1;" in said
+    assert "of 1 attacked copies at a cost of at most 5 % the mark or the fingerprint is found in 1;" in said
 
 
 @pytest.mark.slow
@@ -93,4 +161,4 @@ def test_the_experiment_runs_on_a_layer_norm_model(gpt2_path: Path, tmp_path: Pa
     text = (tmp_path / "adaptive.md").read_text(encoding="utf-8")
     assert "| gpt2, one | Minor components dropped, then rotated: 90% |" in text
     assert "| gpt2, many | components " in text
-    assert 'none of 20 called "not derived"' in text
+    assert 'none of 22 called "not derived"' in text

@@ -1,26 +1,7 @@
-"""An attacker who knows the method, on releases with the default settings: effects on the mark and on the model.
-
-    python -m benchmarks.adaptive [--models demo gemma phi3 gpt2] [--presets one many]
-                                  [--groups listed literature tuned] [--compositions 20] [--write]
-
-"listed": every attack of the catalogue's adaptive group at every strength, stronger ones, then random compositions of
-two or three attacks with disguises. In models with a separate output head there are also attacks that spare the head,
-where they cost most. The attacker has the release and this repository, but neither key nor original. One preset is
-`irwm.one_owner`, the other `irwm.many_recipients` with three recipients. There the column "leak" shows whether tracing
-named the copy's recipient and no other. Perplexity is measured on the bundled text.
-
-"literature": attacks on other methods that were published, most of which change the model's size or train it.
-
-"tuned": the attacker marks the release with own keys, raises each attack's strength until none of these marks is
-found, and applies this strength to the release.
-
---write puts the tables into docs/adaptive.md, misses first. With --saved, outcomes are stored in a file when they are
-ready, and stored outcomes are not computed again. Several runs may share the file.
-"""
+"""The attacker of one release: every attack that he tries, and what the attacked copy shows afterwards."""
 
 from __future__ import annotations
 
-import argparse
 import json
 import math
 import shutil
@@ -35,11 +16,10 @@ import numpy as np
 from safetensors.torch import load_file, save_file
 
 import irwm
-from benchmarks.reproduce.models import CAUSAL, default_models
-from benchmarks.written import write_table
 from irwm.attacks.attack import Attack, Setup
 from irwm.attacks.catalogue import ADAPTIVE, ATTACKS, Steps, composed
 from irwm.errors import IrwmError
+from irwm.evidence.finding import MARK
 from irwm.evidence.verdict import FOUND_LOG10_RISK
 from irwm.inference import Reference, compare, default_text, reference
 from irwm.tracing import trace_each
@@ -76,52 +56,55 @@ LADDERS: dict[str, tuple[float, ...]] = {
 }
 # Number of the attacker's own marks for tuning each attack.
 OWN_MARKS = 2
-GROUPS = ("listed", "literature", "tuned")
+# In a search the attacker spends an equal part of the bound on the cost at each step.
+STEPS_OF_SEARCH = 3
+LISTED, LITERATURE, TUNED, SEARCHED = GROUPS = ("listed", "literature", "tuned", "searched")
 # Attacks on models and on other watermarks that were published, by their names in the catalogue.
-LITERATURE = (
-    "rebuilt-rows", "push", "learn-again", "embedding", "width", "widen", "repeat-layers", "as-mixtral", "merge-dare",
+PUBLISHED = (
+    "rebuilt-rows", "tokenizer", "push", "learn-again", "embedding", "width", "widen", "repeat-layers", "layers",
+    "as-mixtral", "low-rank", "merge-dare", "merge-ties",
 )  # fmt: skip
-# Changes of perplexity that an attacker accepts.
-FREE, DEAR = 0.05, 0.25
+# Costs that an attacker accepts.
+FREE, EXPENSIVE = 0.05, 0.25
 # Larger changes of perplexity are shown as a multiple.
 RUINED = 9.0
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """One attacked copy: perplexity relative to the release's (NaN if it does not run), verdict, and log10 odds of
-    all evidence and of the mark alone. In the tuned group `own` is the lowest log10 odds of the attacker's own marks
-    after the same attack."""
+    """One attacked copy.
+
+    Attributes:
+        model, preset: of the release.
+        group: one of `GROUPS`.
+        task: the task of the group, by which a stored outcome is found.
+        attack: what was done in the end.
+        cost: change of perplexity relative to the release. For an encoder, which has none, the fall of the mean cosine
+            similarity of the outputs. NaN if the copy does not run.
+        encoder: whether it is one.
+        verdict: of `irwm.detect`.
+        by: the strongest evidence, and the map under which it was read.
+        log10_risk, mark, fingerprint: log10 odds, corrected, of all evidence, of the mark and of the fingerprint.
+        lineage: status.
+        named: whether tracing named the copy's recipient and no other; None for a copy without a recipient.
+        own: the same odds for the attacker's own marks after the same attack; None if he did not use any.
+    """
 
     model: str
     preset: str
+    group: str
+    task: str
     attack: str
-    change: float
+    cost: float
+    encoder: bool
     verdict: str
     by: str
     log10_risk: float
     mark: float
+    fingerprint: float
     lineage: str
     named: bool | None
     own: float | None = None
-
-    @property
-    def group(self) -> str:
-        if self.own is not None:
-            return "tuned"
-        labels = {ATTACKS[name].label for name in LITERATURE}
-        return "literature" if self.attack.partition(":")[0] in labels else "listed"
-
-    @property
-    def line(self) -> str:
-        cost = f"× {1 + self.change:.2g}" if self.change >= RUINED else f"{100 * self.change:+.1f} %"
-        cost = "does not run as stored" if np.isnan(self.change) else cost
-        leak = "" if self.named is None else "named" if self.named else "not named"
-        own = "" if self.own is None else f" {self.own:.0f} |"
-        return (
-            f"| {self.model}, {self.preset} | {self.attack} |{own} {cost} | {self.verdict} | {self.log10_risk:.0f} "
-            f"| {self.mark:.0f} | {self.by} | {self.lineage} | {leak} |"
-        )
 
 
 class Attacker:
@@ -221,28 +204,71 @@ class Attacker:
             save_file(load_file(file) | spared, file, metadata={"format": "pt"})
             return self._examined(label, folder, runs)
 
+    def searched(self, bound: float, seed: int, steps_of_search: int = STEPS_OF_SEARCH) -> Outcome:
+        """Attack the release by the steps that hide the attacker's own mark best at a cost within `bound`.
+
+        At each step every attack is tried at the greatest strength that keeps the cost within this step's part of the
+        bound. The attack that leaves the weakest evidence becomes the step.
+        """
+        key, path = self.own_marks[0]
+        mine, before = irwm.open_checkpoint(self.release), reference(path, self.text, self.tokens)
+
+        def tried(steps: Steps) -> tuple[float, float]:
+            """Return the cost of these steps on the attacker's own copy, and the log10 odds of its mark."""
+            with self.copy(steps, seed, path) as (folder, _):
+                return cost_of(before, folder), irwm.detect(irwm.open_checkpoint(folder), mine, key).log10_risk
+
+        chosen: list[tuple[str, float | str]] = []
+        odds = -math.inf
+        for number in range(1, steps_of_search + 1):
+            best = None
+            for name, ladder in LADDERS.items():
+                low, high = -1, len(ladder)  # the greatest strength within the bound is found by bisection
+                while high - low > 1:
+                    middle = (low + high) // 2
+                    steps = [*chosen, (name, ladder[middle])]
+                    cost, left = tried(steps)
+                    if not cost <= bound * number / steps_of_search:
+                        high = middle
+                        continue
+                    low = middle
+                    if left > odds:
+                        odds, best = left, steps
+            chosen = best or chosen
+        if not chosen:
+            return replace(self._examined("none within the bound", self.release, runs=True), own=odds)
+        return replace(self.carry_out(label_of(chosen), chosen, seed), own=odds)
+
     def _examined(self, label: str, folder: Path, runs: bool) -> Outcome:
         suspect = irwm.open_checkpoint(folder)
-        found = irwm.detect(suspect, self.original, self.keys[0])
-        named = None
-        if len(self.keys) > 1:
-            examination = irwm.Examination(suspect, self.original)
-            named = [trace.recipient for trace in trace_each(examination, self.keys, decoys=0).named] == ["ann"]
-        change = compare(self.outputs, folder).change if runs else None
-        cost = math.nan if change is None else change
+        examination = irwm.Examination(suspect, self.original)
+        (found,) = irwm.detect_each(examination, self.keys[:1])
+        tracing = trace_each(examination, self.keys, decoys=0)
         best = min(found.evidence, key=lambda each: each.log10_p)
         return Outcome(
-            self.name,
-            self.preset,
-            label,
-            cost,
-            found.verdict,
-            f"{best.form}, {best.by}",
-            found.log10_risk,
-            found.reading.log10_either,
-            found.lineage.status,
-            named,
+            model=self.name,
+            preset=self.preset,
+            group=LISTED,
+            task=label,
+            attack=label,
+            cost=cost_of(self.outputs, folder) if runs else math.nan,
+            encoder=self.outputs.headless,
+            verdict=found.verdict,
+            by=f"{best.form}, {best.by}",
+            log10_risk=found.log10_risk,
+            mark=min(found.log10_risk_of(each) for each in found.evidence if each.form == MARK),
+            fingerprint=tracing.traces[0].log10_risk,
+            lineage=found.lineage.status,
+            named=[trace.recipient for trace in tracing.named] == ["ann"] if len(self.keys) > 1 else None,
         )
+
+
+def cost_of(before: Reference, folder: Path) -> float:
+    """Return the change of perplexity, or the fall of the cosine similarity of an encoder's outputs."""
+    utility = compare(before, folder)
+    if utility.similarity is not None:
+        return 1 - utility.similarity
+    return math.nan if utility.change is None else utility.change
 
 
 def planned(
@@ -250,7 +276,7 @@ def planned(
 ) -> Iterator[tuple[str, Steps]]:
     """Yield each attack of the group at each strength, or only the first, stronger attacks, then compositions."""
     for attack in ATTACKS.values():
-        if attack.group == ADAPTIVE and attack.name not in LITERATURE:
+        if attack.group == ADAPTIVE and attack.name not in PUBLISHED:
             yield from _of_attack(attack, every)
     for steps in STRONGER if every else ():
         yield label_of(steps), steps
@@ -274,6 +300,25 @@ def label_of(steps: Steps) -> str:
     return " → ".join(shown)
 
 
+class Saved:
+    """Outcomes in a file, one JSON object per line."""
+
+    def __init__(self, path: Path | None) -> None:
+        self._path = path
+        lines = path.read_text(encoding="utf-8").splitlines() if path is not None and path.exists() else []
+        self._known = [Outcome(**json.loads(line)) for line in lines]
+
+    def get(self, model: str, preset: str, group: str, task: str) -> Outcome | None:
+        """Return the stored outcome of a task."""
+        wanted = (model, preset, group, task)
+        return next((one for one in self._known if (one.model, one.preset, one.group, one.task) == wanted), None)
+
+    def add(self, outcome: Outcome) -> None:
+        if self._path is not None:
+            with self._path.open("a", encoding="utf-8") as file:
+                file.write(json.dumps(asdict(outcome)) + "\n")
+
+
 def carried_out(
     attacker: Attacker,
     groups: Sequence[str],
@@ -288,130 +333,35 @@ def carried_out(
         every: whether to try all strengths and tune all attacks, or only the first of each.
     """
     tasks: list[tuple[str, str, Callable[[], Outcome]]] = []
-    if "listed" in groups:
+    if LISTED in groups:
         for number, (label, steps) in enumerate(planned(compositions, seed, attacker.disguises, every)):
-            tasks.append(("listed", label, partial(attacker.carry_out, label, steps, number)))
+            tasks.append((LISTED, label, partial(attacker.carry_out, label, steps, number)))
         if every and attacker.original.output_head is not None:
             for name, inside, head in UNEVEN:
                 label = f"{name} {inside:g}, in the head {head:g}"
-                tasks.append(("listed", label, partial(attacker.uneven, label, name, inside, head, seed)))
-    if "literature" in groups:
-        for name in LITERATURE if every else LITERATURE[:1]:
+                tasks.append((LISTED, label, partial(attacker.uneven, label, name, inside, head, seed)))
+    if LITERATURE in groups:
+        for name in PUBLISHED if every else PUBLISHED[:1]:
+            if name == "tokenizer" and attacker.outputs.headless:
+                yield f"{attacker.name}, {attacker.preset}, {name}: the outputs for different tokens cannot be compared"
+                continue
             for label, steps in _of_attack(ATTACKS[name], every):
-                tasks.append(("literature", label, partial(attacker.carry_out, label, steps, seed)))
-    if "tuned" in groups:
+                tasks.append((LITERATURE, label, partial(attacker.carry_out, label, steps, seed)))
+    if TUNED in groups:
         tuned = list(LADDERS)[: None if every else 1]
-        tasks += [("tuned", name, partial(attacker.tuned, name, seed)) for name in tuned]
+        tasks += [(TUNED, name, partial(attacker.tuned, name, seed)) for name in tuned]
+    if SEARCHED in groups:
+        for bound in (FREE, EXPENSIVE) if every else (FREE,):
+            search = partial(attacker.searched, bound, seed, STEPS_OF_SEARCH if every else 1)
+            tasks.append((SEARCHED, f"{100 * bound:.0f} %", search))
     for group, label, carry_out in tasks:
-        known = saved.get(attacker.name, attacker.preset, label, group) if saved is not None else None
-        try:
-            outcome = known or carry_out()
-        except IrwmError as error:
-            yield f"{attacker.name}, {attacker.preset}, {label}: {error.problem}"
-            continue
-        if known is None and saved is not None:
-            saved.add(outcome)
+        outcome = saved.get(attacker.name, attacker.preset, group, label) if saved is not None else None
+        if outcome is None:
+            try:
+                outcome = replace(carry_out(), group=group, task=label)
+            except IrwmError as error:
+                yield f"{attacker.name}, {attacker.preset}, {label}: {error.problem}"
+                continue
+            if saved is not None:
+                saved.add(outcome)
         yield outcome
-
-
-HEAD = ("release", "attack", "perplexity", "verdict", "log10 odds", "mark alone", "read", "lineage", "leak")
-TUNED_HEAD = (*HEAD[:2], "attacker's own marks, log10 odds", *HEAD[2:])
-
-
-def table(outcomes: Sequence[Outcome]) -> str:
-    """Return the table of listed attacks, misses first."""
-    lines = _rows(HEAD, outcomes)
-    lines += _summary(outcomes)
-    lines.append(f'\nCalled "not derived": {sum(each.lineage == "not derived" for each in outcomes)}.')
-    return "\n".join(lines)
-
-
-def tuned_table(outcomes: Sequence[Outcome]) -> str:
-    """Return the table of tuned attacks, misses first."""
-    blind = [each for each in outcomes if each.own is not None and each.own > FOUND_LOG10_RISK]
-    surprised = sum(each.verdict == "found" for each in blind)
-    said = (
-        f"\nOf {len(outcomes)} tuned attacks, {len(blind)} hid all of the attacker's own marks; after {surprised} of "
-        f"these {len(blind)} our mark is found."
-    )
-    return "\n".join([*_rows(TUNED_HEAD, outcomes), said, *_summary(outcomes)])
-
-
-def _rows(head: Sequence[str], outcomes: Sequence[Outcome]) -> list[str]:
-    order = sorted(outcomes, key=lambda each: (each.verdict == "found", each.named is not False, -each.log10_risk))
-    return [f"| {' | '.join(head)} |", "|" + "---|" * len(head), *(each.line for each in order)]
-
-
-def _summary(outcomes: Sequence[Outcome]) -> list[str]:
-    lines = []
-    for bound, what in ((FREE, "free"), (DEAR, "expensive")):
-        kept = [each for each in outcomes if np.isnan(each.change) or each.change <= bound]
-        missed = [each for each in kept if each.verdict != "found"]
-        unnamed = [each for each in kept if each.named is False]
-        copies = sum(each.named is not None for each in kept)
-        said = f"At most {100 * bound:.0f} % of perplexity ({what}): {len(kept)} copies, {len(missed)} not found; "
-        lines.append(f"\n{said}of the {copies} for one of three recipients, {len(unnamed)} not named.")
-    return lines
-
-
-class Saved:
-    """Outcomes in a file, one JSON object per line."""
-
-    def __init__(self, path: Path | None) -> None:
-        self._path = path
-        lines = path.read_text(encoding="utf-8").splitlines() if path is not None and path.exists() else []
-        self._known = [Outcome(**json.loads(line)) for line in lines]
-
-    def get(self, model: str, preset: str, attack: str, group: str) -> Outcome | None:
-        """Return the stored outcome of an attack. A tuned attack is found by name, since its strength is a result."""
-        for each in self._known:
-            name = each.attack.split()[0] if each.group == "tuned" else each.attack
-            if (each.model, each.preset, name, each.group) == (model, preset, attack, group):
-                return each
-        return None
-
-    def add(self, outcome: Outcome) -> Outcome:
-        if self._path is not None:
-            with self._path.open("a", encoding="utf-8") as file:
-                file.write(json.dumps(asdict(outcome)) + "\n")
-        return outcome
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--models", nargs="+", choices=CAUSAL, default=list(CAUSAL))
-    parser.add_argument("--presets", nargs="+", choices=PRESETS, default=list(PRESETS))
-    parser.add_argument("--groups", nargs="+", choices=GROUPS, default=list(GROUPS))
-    parser.add_argument("--compositions", type=int, default=20)
-    parser.add_argument("--saved", type=Path, help="file that stores the outcomes")
-    parser.add_argument("--write", action="store_true", help="put the tables into docs/adaptive.md")
-    options = parser.parse_args()
-    outcomes: list[Outcome] = []
-    saved = Saved(options.saved)
-    for seed, (name, path) in enumerate(default_models()):
-        if name not in options.models:
-            continue
-        for preset in options.presets:
-            with tempfile.TemporaryDirectory() as folder:
-                attacker = Attacker(name, path, preset, Path(folder))
-                for outcome in carried_out(attacker, options.groups, options.compositions, seed, saved):
-                    if isinstance(outcome, str):
-                        print(f"not possible: {outcome}", flush=True)
-                    else:
-                        outcomes.append(outcome)
-                        print(outcome.line, flush=True)
-    for group, name, made in (
-        ("listed", "measured", table),
-        ("literature", "literature", table),
-        ("tuned", "tuned", tuned_table),
-    ):
-        found = [each for each in outcomes if each.group == group]
-        if found:
-            text = made(found)
-            print(f"\n{text}")
-            if options.write:
-                write_table("adaptive.md", name, text)
-
-
-if __name__ == "__main__":
-    main()

@@ -1,0 +1,1 @@
+"""An attacker who knows the method, on releases with the default settings."""

@@ -58,6 +58,8 @@ if TYPE_CHECKING:
     from irwm.evidence.finding import Finding as Finding
     from irwm.evidence.finding import Reading as Reading
     from irwm.evidence.lineage import Lineage as Lineage
+    from irwm.evidence.originals import Comparison as Comparison
+    from irwm.evidence.originals import compare_originals as compare_originals
     from irwm.keys.key import Key as Key
     from irwm.keys.key import decoy_key as decoy_key
     from irwm.keys.key import generate_key as generate_key

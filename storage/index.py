@@ -9,6 +9,7 @@ rows are read again, so a change by another program is noticed at the next searc
 
 from __future__ import annotations
 
+import sys
 import unicodedata
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -35,13 +36,17 @@ class KeyEntry(NamedTuple):
 
 
 class ReleaseEntry(NamedTuple):
-    """The searched fields of a release. Its manifest is opened only for the page that shows it, to save memory."""
+    """The searched fields of a release, and the path of its original.
+
+    Its manifest is opened only for the page that shows it, to save memory.
+    """
 
     sequence: int
     id: str
     key_id: str
     release_fingerprint: str
     words: str
+    original: str
     label: str = ""
 
 
@@ -256,7 +261,8 @@ def _label_entry(row: Row, meta: Meta) -> LabelEntry:
 def _release_entry(row: Row, meta: Meta) -> ReleaseEntry:
     record = build(RELEASES, row, meta)
     marked = str(record.receipt.get("release_fingerprint", ""))
-    return ReleaseEntry(record.sequence, record.id, record.key_id, marked, _searched(record.path))
+    original = sys.intern(str(record.receipt.get("model", "")))  # the same in many records
+    return ReleaseEntry(record.sequence, record.id, record.key_id, marked, _searched(record.path), original)
 
 
 def _words(text: str) -> list[str]:

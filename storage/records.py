@@ -191,6 +191,23 @@ class ReleaseRecord(Record):
 
 
 @dataclass(frozen=True, slots=True)
+class OriginalRecord:
+    """A model that keys were made for.
+
+    Attributes:
+        fingerprint, name: as in its keys.
+        keys: their number.
+        paths: where it was when releases were made from it, the latest first. It may be elsewhere by now, or be another
+            model with the same embedding.
+    """
+
+    fingerprint: str
+    name: str
+    keys: int
+    paths: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class TimestampRecord(Record):
     """A timestamp on a key's public commitment, with the data needed to check it again without the vault.
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import itertools
 import json
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
@@ -45,6 +46,7 @@ from storage.records import (
     KeyRecord,
     LabelRecord,
     NewKey,
+    OriginalRecord,
     Page,
     Receipt,
     RecordName,
@@ -193,6 +195,22 @@ class Vault(CaseFiles, Signing, JobKeyring):
         with_it = {entry.key_id for entry in releases.entries if entry.release_fingerprint == release_fingerprint}
         marks = (entry.record for entry in keys.entries if entry.record.id in with_it)
         return Records(map(own_copy, marks), keys.damaged)
+
+    def originals(self) -> tuple[OriginalRecord, ...]:
+        """The models that keys were made for, those of the latest keys first."""
+        with self._looking() as look:
+            keys, releases = self._keys_at_hand(look), self._releases_at_hand(look)
+        of_key = {entry.record.id: entry.record for entry in keys.entries}
+        paths: dict[str, dict[str, None]] = {}
+        for release in reversed(releases.entries):
+            if release.original and (key := of_key.get(release.key_id)) is not None:
+                paths.setdefault(key.model_fingerprint, {})[release.original] = None
+        counts = Counter(record.model_fingerprint for record in of_key.values())
+        latest = {record.model_fingerprint: record.model_name for record in of_key.values()}
+        latest_first = dict.fromkeys(record.model_fingerprint for record in reversed(of_key.values()))
+        return tuple(
+            OriginalRecord(each, latest[each], counts[each], tuple(paths.get(each, ()))) for each in latest_first
+        )
 
     def key_bytes(self, id: str) -> bytes:
         """The bytes that were passed to `add_key`.

@@ -7,6 +7,7 @@
     sign_sums          the sums of keys' signs over the differences
     finding            the results of a detection
     verdict            from a reading to found, not found or inconclusive
+    originals          which of several originals a suspect descends from
     lineage            whether the suspect descends from the original, with or without a mark
     unrelated          its p-value: how many unrelated models agree as closely
     attention          the similarity of the layer-0 attention of two models, used by lineage

@@ -205,7 +205,7 @@ def test_refusal_before_the_start_has_no_job(desk: Desk, released: Answered, cap
     [
         ["protect"],
         ["protect", "model", "out", "--owner", "x", "--recipient", "y", "--recipients", "z"],
-        ["investigate", "model"],
+        ["investigate"],
         ["investigate", "a", "--original", "b", "--seed", "one"],
         ["nonsense"],
         ["protect", "a", "b", "--own", "x"],

@@ -27,9 +27,11 @@ from tests.ui.handlers import Pages, hidden, value
 from tools.running_app import REPOSITORY
 from tools.waiting import PATIENCE
 from ui.components.key_choice import MOST_LISTED
+from ui.components.originals_table import compared_html
 from ui.components.plain_blocks import NOT_OFFERED
 from ui.components.uploads import browser_folder
 from ui.jobs import runner
+from ui.services.results import OriginalRow
 
 
 @pytest.fixture
@@ -326,3 +328,51 @@ def test_opened_page_prepares_a_process_for_the_task(pages: Pages) -> None:
     pages.lock()
     pages.call("page-investigate", "select", named="get_ready")
     assert ready.asked == before + 1, "the app is locked"
+
+
+def test_without_an_original_all_originals_of_the_vault_are_compared(officer: Officer, started, tmp_path: Path) -> None:
+    pages, (key, other) = officer.pages, (officer.makes_key(name) for name in ("Ada", "Bob"))
+    suspect = officer.path
+
+    def comes_into_view() -> tuple[str, bool]:
+        out = pages.call("page-investigate", "select", None, None, None, "", None, named="read_keys_again")
+        return out["original-model"], out["4"]
+
+    def starts(suspect: Path, way: str = "weights") -> dict[str, str]:
+        own = str(suspect), str(suspect), None
+        sources = (*own, "", None, None) if way == "weights" else ("", None, None, *own)
+        settings = "", "", "", "", "joint", "original", 0, True
+        out = pages.call(
+            "start-investigate", "click", way, *sources, "", None, None, "", None, *settings, named="begin"
+        )
+        return {name: part.value for name, part in out.items() if isinstance(part, gr.HTML) and part.value}
+
+    assert comes_into_view() == ("", False)
+    assert "vault’s originals is where" in html.unescape(starts(suspect)["path-original-of-note"])
+    outside = tmp_path / "outside"
+    shutil.copytree(officer.path, outside)
+    for id, model in ((key, officer.path), (other, outside)):
+        receipt: Any = {"model": str(model)}
+        pages.vault.add_release(id, pages.root / f"copy-{id}", {"model.safetensors": "0" * 64}, receipt)
+    card, may_start = comes_into_view()
+    assert may_start
+    assert "<strong>1 original</strong> of your vault: original." in card, "the other folder may not be read"
+    assert starts(suspect) == {}
+    assert (started[0]["original"], started[0]["originals"]) == ("", [str(officer.path)])
+    several = pages.root / "several"
+    for name in ("a", "b"):
+        shutil.copytree(officer.path, several / name)
+    assert "no original was chosen" in html.unescape(starts(several)["path-original-of-note"]).lower()
+    assert len(started) == 1
+
+
+def test_table_of_compared_originals_says_what_is_open() -> None:
+    row: OriginalRow = {"path": "/m/a", "name": "<a>", "lineage": "derived", "similarity": 1.0, "p": 0.02, "keys": 2,
+                        "verdict": "found", "reason": "said"}  # fmt: skip
+    undecided: OriginalRow = {**row, "name": "b", "lineage": "cannot tell", "keys": 0, "verdict": "", "reason": "why"}
+    text = compared_html([row, undecided])
+    assert 'class="model-fold"><' in text, "folded, since the verdict follows"
+    for part in ("derived from &lt;a&gt;", "2 keys tried", "none of their keys was tried: b.", "why"):
+        assert part in text
+    assert 'class="model-fold" open>' in compared_html([undecided])
+    assert compared_html([]) == ""

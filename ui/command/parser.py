@@ -221,8 +221,9 @@ def _add_investigate(parser: argparse.ArgumentParser) -> None:
         "suspect", metavar="SUSPECT", help="a model's folder, a weights file, a folder of several, or recorded answers"
     )
     parser.add_argument(
-        "--original", required=True, metavar="MODEL", help="the unmarked model that the releases were made from"
-    )
+        "--original", metavar="MODEL",
+        help="the unmarked model that the releases were made from (default: compare with all originals of the vault)",
+    )  # fmt: skip
     which = parser.add_mutually_exclusive_group()
     which.add_argument(
         "--keys", nargs="+", metavar="ID", help="these keys: identifiers, or beginnings of their fingerprints"

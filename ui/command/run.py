@@ -226,14 +226,14 @@ def _path_text(name: str) -> str:
 
 def _examine(given: Namespace, vault: Vault, jobs: Jobs, settings: Settings) -> Asked:
     suspect = local_path(given.suspect) if is_address(given.suspect) else existing(given.suspect)
-    original = existing(given.original)
+    original = existing(given.original) if given.original else None
     ask = requests.trace if given.command == TRACE else requests.investigate
     return ask(
         vault,
         jobs,
         suspect,
         original,
-        irwm.open_checkpoint(original).fingerprint,
+        irwm.open_checkpoint(original).fingerprint if original is not None else "",
         keys=given.keys,
         matching=given.matching,
         case=given.case,

@@ -23,8 +23,8 @@ from ui.command.output import (
     unforeseen,
 )
 from ui.command.parser import COLLECT, TRACE
-from ui.jobs.results import error_of, names_somebody, outcome_of, passed_over, result_of, state_of
-from ui.services.outcomes import ERROR, FOUND, NOT_FOUND, PARTS, STOPPED, WRITTEN, error_parts
+from ui.jobs.results import error_of, names_somebody, open_originals, outcome_of, passed_over, result_of, state_of
+from ui.services.outcomes import ERROR, FOUND, INCONCLUSIVE, NOT_FOUND, PARTS, STOPPED, WRITTEN, error_parts
 from ui.units import size_text
 
 # Number of recipients that a sentence names; the document names all.
@@ -115,6 +115,9 @@ def sentence(answer: Answer) -> str:
         return (
             f"Not found: {number(tried)}{of_all} {'key' if (held or tried) == 1 else 'keys'} tried, none of them fits."
         )
+    originals = result.get("originals", [])
+    if open_originals(originals) and not any(row["verdict"] == INCONCLUSIVE for row in originals):
+        return "Inconclusive: some originals of the vault are neither excluded nor examined."
     return "Inconclusive: this suspect supports neither answer; the report says why."
 
 

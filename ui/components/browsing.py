@@ -67,6 +67,14 @@ class BrowsingLimits:
         inside = any(resolved == root or root in resolved.parents for root in self.roots)
         return inside and not any(resolved == folder or folder in resolved.parents for folder in self.closed)
 
+    def allow(self, path: Path) -> bool:
+        """Whether a model's path may be used and exists."""
+        try:
+            use_path(shown_path(path), self)
+        except IrwmError:
+            return False
+        return True
+
 
 @dataclass(frozen=True, slots=True)
 class Entry:

@@ -7,12 +7,14 @@ that the user's account may read.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import irwm
+from irwm.answers.recorded_responses import holds_responses
+from irwm.answers.text_files import holds_text
 from irwm.checkpoint.candidates import several_in
 from irwm.checkpoint.recorded import holds_answers
 from irwm.errors import IrwmError, printable, shown_path
@@ -31,6 +33,7 @@ from ui.jobs import KINDS, runner
 from ui.jobs.processes import Ready
 from ui.jobs.vault_access import secrets_for
 from ui.presets import check_memory
+from ui.services.known_originals import KnownOriginals
 from ui.services.recipients import MAX_NOTE, Recipient, RecipientListError, same_name
 from ui.services.releasing import issued, signer_of
 from ui.services.request import (
@@ -196,7 +199,7 @@ def investigate(
     vault: Vault,
     jobs: Jobs,
     suspect: Path,
-    original: Path,
+    original: Path | None,
     fingerprint: str,
     *,
     keys: Sequence[str] | None = None,
@@ -213,12 +216,14 @@ def investigate(
     answers: bool = False,
     fits: bool = True,
     noisy: bool = False,
+    allowed: Callable[[Path], bool] = Path.exists,
 ) -> Asked:
     """Look for the marks of an original in a suspect, or in each suspect of a folder.
 
     Args:
-        suspect, original: full paths; the job opens the files.
-        fingerprint: the original's.
+        suspect, original: full paths; the job opens the files. Without an original, the suspect is compared with all
+            originals of the vault.
+        fingerprint: the original's; "" without one.
         keys: see `chosen_keys`.
         matching: see `chosen_keys`.
         case: the title to file under; an existing case with that title is continued.
@@ -227,15 +232,21 @@ def investigate(
         answers: whether the suspect must be a file of recorded answers; otherwise its content decides.
         fits: whether the original may be fitted to generated text in which it traces nobody as it is.
         noisy: whether only keys with noise are tried.
+        allowed: whether the path of one of the vault's originals may be read and exists.
 
     Raises:
         SweepFolderError: the suspect's folder cannot be read.
         IrwmError: no key is left, or a value cannot be used.
     """
     named = _text("case title", case, MOST_TITLE)
-    ids, words = chosen_keys(vault, fingerprint, keys, matching)
+    known: tuple[str, ...] = ()
+    if original is None:
+        known = known_originals(vault, suspect, answers, keys, allowed)
+        ids, words = None, (matching or "").strip()
+    else:
+        ids, words = chosen_keys(vault, fingerprint, keys, matching)
     asked: dict[str, Any] = {
-        "original": shown_path(original),
+        "original": "" if original is None else shown_path(original),
         "keys": ids,
         "matching": words,
         "noisy": noisy,
@@ -252,21 +263,48 @@ def investigate(
     }
     if several_in(suspect) is None:
         recorded = answers or holds_answers(suspect)
-        one = InvestigateRequest(**asked, suspect=shown_path(suspect), answers=recorded, fits=fits)
+        one = InvestigateRequest(**asked, suspect=shown_path(suspect), originals=known, answers=recorded, fits=fits)
         return Asked(f"Investigate {shown_path(suspect.name)}", one)
     sweep = SweepRequest(**asked, folder=shown_path(suspect))
     return Asked(f"Sweep {shown_path(suspect.name)}", replace(sweep, resume=to_resume(jobs, sweep)))
 
 
-def trace(vault: Vault, jobs: Jobs, suspect: Path, original: Path, fingerprint: str, **settings: Any) -> Asked:
+def known_originals(
+    vault: Vault, suspect: Path, answers: bool, keys: Sequence[str] | None, allowed: Callable[[Path], bool]
+) -> tuple[str, ...]:
+    """Paths of the vault's originals, with which a suspect can be compared.
+
+    Raises:
+        IrwmError: the suspect, or a choice of keys, needs one original, or the vault has none.
+    """
+    several = several_in(suspect) is not None
+    if answers or several or holds_answers(suspect) or holds_responses(suspect) or holds_text(suspect):
+        raise IrwmError(
+            "no original was chosen",
+            found="recorded answers, text or a folder of several suspects",
+            advice="Choose the unmarked model first",
+        )
+    if keys is not None:
+        raise IrwmError("keys were chosen without an original", advice="Choose the original too, or leave the keys out")
+    here = KnownOriginals.of(vault, allowed).here
+    if not here:
+        raise IrwmError(
+            "none of the vault’s originals is where a release was made from it",
+            advice="Choose the unmarked model",
+        )
+    return tuple(map(shown_path, here))
+
+
+def trace(vault: Vault, jobs: Jobs, suspect: Path, original: Path | None, fingerprint: str, **settings: Any) -> Asked:
     """Trace whose copy a suspect is: an investigation with keys that carry noise; arguments as `investigate`.
 
     Raises:
         NoNoiseError: no key carries noise.
         IrwmError: see `investigate`.
     """
-    ids, words = chosen_keys(vault, fingerprint, settings.get("keys"), settings.get("matching"))
-    _require_noise(vault, ids or vault.key_ids(words, model_fingerprint=fingerprint))
+    if original is not None:
+        ids, words = chosen_keys(vault, fingerprint, settings.get("keys"), settings.get("matching"))
+        _require_noise(vault, ids or vault.key_ids(words, model_fingerprint=fingerprint))
     asked = investigate(vault, jobs, suspect, original, fingerprint, noisy=True, **settings)
     return replace(asked, title=f"Trace {shown_path(suspect.name)}")
 

@@ -16,7 +16,7 @@ from storage.job_table import Job, JobLine
 from storage.jobs import Jobs
 from ui.services.outcomes import DONE, ERROR, FOUND, INCONCLUSIVE, NOT_FOUND, PARTS, STOPPED, WRITTEN
 from ui.services.protect import CSV_NAME
-from ui.services.results import Investigated, KeyRow, Released, ReleasedMany
+from ui.services.results import Investigated, KeyRow, OriginalRow, Released, ReleasedMany
 
 if TYPE_CHECKING:
     from irwm.report import schema
@@ -35,8 +35,9 @@ _KEY = (
     "key_id", "owner", "recipient", "verdict", "count", "present", "log10_p", "log10_risk", "lineage", "named", "z",
     "trace_log10_risk", "share",
 )  # fmt: skip
-# Same as in `irwm.report.tracing`, whose import takes seconds.
-_TRACING = "tracing"
+# Same as in `irwm.report.tracing` and `irwm.evidence.lineage`, whose imports take seconds.
+_TRACING, _NOT_DERIVED = "tracing", "not derived"
+_ORIGINAL = ("path", "name", "lineage", "similarity", "p", "keys", "verdict", "reason")
 _SUSPECT = ("verdict", "rests_on", "whose", "log10_risk", "copies_estimated", "lineage", "fingerprint", "bytes")
 
 
@@ -68,8 +69,9 @@ def state_of(job: JobLine) -> JobState:
 def outcome_of(job: Job) -> str | None:
     """The result of a job in one word; None while it is not over.
 
-    For a folder of suspects it is "found" if one suspect is, else "inconclusive" if one is, could not be examined or
-    was skipped.
+    A suspect that was compared with all originals of the vault is "inconclusive" if nothing was found and some original
+    is neither excluded nor examined. For a folder of suspects the word is "found" if one suspect is, else
+    "inconclusive" if one is, could not be examined or was skipped.
     """
     if not job.is_over:
         return None
@@ -78,7 +80,8 @@ def outcome_of(job: Job) -> str | None:
     if job.kind == "protect":
         return ERROR if job.result.get("failed") else WRITTEN
     if job.kind == "investigate":
-        return str(job.result["verdict"])
+        verdict = str(job.result["verdict"])
+        return INCONCLUSIVE if verdict == NOT_FOUND and open_originals(job.result.get("originals", ())) else verdict
     if job.kind != "sweep":
         return DONE
     words = {INCONCLUSIVE if row["error"] else row["verdict"] for row in job.result.get("rows", ())}
@@ -95,7 +98,7 @@ def result_of(job: Job) -> dict[str, object] | None:
         case "protect":
             return _protected(job.result)
         case "investigate":
-            return _investigated(job.result)
+            return _investigated(job.result) | {"verdict": outcome_of(job)}
         case "sweep":
             return {"verdict": outcome_of(job), **_swept(job.result)}
     return None
@@ -187,13 +190,19 @@ def _protected(result: Released | ReleasedMany) -> dict[str, object]:
     }
 
 
+def open_originals(rows: Iterable[OriginalRow]) -> list[str]:
+    """Names of the originals that are not excluded and of which no key was tried."""
+    return [row["name"] for row in rows if not row["keys"] and row["lineage"] != _NOT_DERIVED]
+
+
 def _investigated(result: Investigated) -> dict[str, object]:
     return {
         "verdict": result["verdict"],
         "whose": whose(result["verdict"], result["rows"]),
         "damaged_keys": len(result["damaged"]),
         "keys": [_picked(row, _KEY) | {"key_fingerprint": row["commitment"]} for row in result["rows"]],
-        **_picked(result, ("case_id", "run_id", "keys_tried", "keys_held")),
+        "originals": [_picked(row, _ORIGINAL) for row in result.get("originals", [])],
+        **_picked(result, ("case_id", "run_id", "keys_tried", "keys_held", "original")),
     }
 
 

@@ -106,7 +106,7 @@ class Endpoints:
         self,
         request: gr.Request,
         suspect: str,
-        original: str,
+        original: str = "",
         keys: list[str] | None = None,
         matching: str = "",
         case: str = "",
@@ -124,7 +124,7 @@ class Endpoints:
         self,
         request: gr.Request,
         suspect: str,
-        original: str,
+        original: str = "",
         keys: list[str] | None = None,
         matching: str = "",
         case: str = "",
@@ -171,12 +171,14 @@ class Endpoints:
         keys, matching, case, note, seen, examiner, seed, fits = rest
         limits = BrowsingLimits.of(self.context.settings)
         received = use_path(_text("suspect", suspect), limits, addresses=True)
-        paths = received, use_path(_text("original", original), limits)
+        base = use_path(_text("original", original), limits) if original else None
         asked = ask(
             vault,
             self.context.jobs_of(request),
-            *paths,
-            irwm.open_checkpoint(paths[1]).fingerprint,
+            received,
+            base,
+            irwm.open_checkpoint(base).fingerprint if base is not None else "",
+            allowed=limits.allow,
             keys=None if keys is None else [_text("key", key) for key in _list("keys", keys)],
             matching=_text("matching", matching),
             case=_text("case", case),

@@ -22,6 +22,7 @@ from irwm.checkpoint.suspects import check_header
 from irwm.errors import AnswersError, IrwmError, path_from, printable, shown_path
 from ui.components import notices
 from ui.components.answers_card import OUT, OUT_OF_TEXT, answers_html, how_html, responses_html, text_html
+from ui.components.browsing import BrowsingLimits
 from ui.components.events import LAST, PRIVATE, in_turn, unchanged
 from ui.components.finding_view import finding_view, first_html
 from ui.components.guarded import guarded
@@ -30,6 +31,7 @@ from ui.components.job_card import job_card
 from ui.components.key_choice import key_choice, key_label
 from ui.components.model_card import measure, model_html
 from ui.components.next_steps import OPEN_PAGE
+from ui.components.originals_table import all_originals_html, compared_html
 from ui.components.path_picker import path_picker
 from ui.components.places import Places, at
 from ui.components.suspect_source import suspect_source
@@ -39,6 +41,7 @@ from ui.context import Context
 from ui.dates import day_utc
 from ui.guard import UPLOAD_BYTES, UPLOADS_TOTAL_BYTES
 from ui.jobs import requests
+from ui.services.known_originals import KnownOriginals
 from ui.services.results import Investigated, Released, ReleasedMany
 from ui.services.stored_results import FIRST
 from ui.units import size_text
@@ -91,9 +94,11 @@ class Layout:
         self.job = job_card(context, ("investigate", "sweep"), unit="keys")
         self.early = gr.HTML(visible=False, elem_id="first-verdict")
         with gr.Column(visible=False) as self.results:
+            self.compared = gr.HTML(visible=False, elem_id="compared-originals")
             self.sweep = sweep_view()
             self.view = finding_view(lambda: context.settings.preferences.language)
-        # Kept with the original's field: the original that was read, and whether there is a key for it.
+        # Kept with the original's field: the original that was read, and whether there is a key for it, or for any
+        # original of the vault while the field is empty.
         self.known, self.keyed = gr.State(None), gr.State(False)
         pickers = {"suspect": self.suspect.picker, "answers": self.recorded.picker, "original": self.original}
         notes = {place: picker.note for place, picker in pickers.items()}
@@ -109,7 +114,8 @@ class Layout:
                 self.original = path_picker(
                     context,
                     label="Original",
-                    info="The unmarked model that your releases were made from",
+                    info="The unmarked model that your releases were made from. If you leave this empty, the suspect "
+                    "is compared with all originals of your vault",
                     purpose="original-of",
                 )
                 self.original_card = gr.HTML(elem_id="original-model")
@@ -241,7 +247,8 @@ class Investigate:
         of_keys = {**in_turn("keys"), **LAST}
         original.change(self.look_at_original, original, about_original, **of_keys)
         tab.select(self.get_ready, **PRIVATE)
-        tab.select(self.read_keys_again, [original, known, *keys.inputs], [*keys.shown, page.keyed], **of_keys)
+        read_again = [*keys.shown, page.keyed, page.original_card]
+        tab.select(self.read_keys_again, [original, known, *keys.inputs], read_again, **of_keys)
         usable = [suspect.sound, suspect.picker.faulty, page.recorded.sound, page.recorded.picker.faulty, page.keyed]
         ready = [page.way, *usable]
         shown = [page.of_weights, page.of_answers, page.results, page.start]
@@ -265,7 +272,7 @@ class Investigate:
         told_early = {**in_turn("first finding"), **LAST}
         job.step.change(self.show_first, [job.job_id, job.step], page.early, **told_early).then(None, js=TO_VERDICT)
         findings = {**in_turn("findings"), **LAST}
-        shown = [page.early, page.results, *view.outputs, *sweep.outputs]
+        shown = [page.early, page.results, page.compared, *view.outputs, *sweep.outputs]
         shown += [page.folded, page.summary, page.inputs]  # at once: a user may already change the inputs again
         looked = gr.on([job.ended.change, dark.change], self.show, [job.ended, dark, page.asked], shown, **findings)
         looked.then(None, js=TO_VERDICT)
@@ -309,7 +316,8 @@ class Investigate:
         vault, keys = guarded(self.context.require)(request), self.page.keys  # a generator itself cannot be guarded
         nothing = *keys.nothing(), False, None, gr.Column(visible=False)
         if not path:
-            yield "", *nothing
+            known = KnownOriginals.of(vault, BrowsingLimits.of(self.context.settings).allow)
+            yield all_originals_html(known), *keys.nothing(), bool(known.here), None, gr.Column(visible=False)
             return
         try:
             model = irwm.open_checkpoint(path)
@@ -332,11 +340,15 @@ class Investigate:
         self, request: gr.Request, path: str | None, original: tuple[str, str] | None, *chosen: Any
     ) -> Any:
         """The original's keys again, when the page comes into view; not while another original is being read."""
-        keys = self.page.keys
-        if original is None or path != original[0] or not self.context.is_open(request):
-            return unchanged([*keys.shown, self.page.keyed])
-        choice, any_key = keys.again(self.context.require(request), original[1], *chosen)
-        return *choice, any_key
+        keys, page = self.page.keys, self.page
+        if not self.context.is_open(request) or (path and (original is None or path != original[0])):
+            return unchanged([*keys.shown, page.keyed, page.original_card])
+        vault = self.context.require(request)
+        if not path or original is None:
+            known = KnownOriginals.of(vault, BrowsingLimits.of(self.context.settings).allow)
+            return *keys.nothing(), bool(known.here), all_originals_html(known)
+        choice, any_key = keys.again(vault, original[1], *chosen)
+        return *choice, any_key, gr.skip()
 
     @guarded
     def search(self, words: str | None, original: tuple[str, str] | None, request: gr.Request) -> Any:
@@ -355,10 +367,13 @@ class Investigate:
         typed, looked_at, held = answers if by_answers else weights
         with at(purpose):
             source = given.given(typed, looked_at, held)
+        allowed = BrowsingLimits.of(context.settings).allow
         with at("original"):
             looked = self._original(reference, read)
+            if looked is None:
+                requests.known_originals(vault, path_from(source), by_answers, None, allowed)
         with at("keys"):
-            chosen = page.keys.chosen(vault, looked[1], *keys)
+            chosen = page.keys.chosen(vault, looked[1], *keys) if looked else {}
         with at("seen"):
             day_utc(since)
         with at("seed"):
@@ -367,8 +382,8 @@ class Investigate:
             vault,
             context.jobs_of(request),
             path_from(source),
-            path_from(looked[0]),
-            looked[1],
+            path_from(looked[0]) if looked else None,
+            looked[1] if looked else "",
             **chosen,
             case=title or "",  # a field that was never unfolded has no value yet
             note=note or "",
@@ -381,21 +396,23 @@ class Investigate:
             scheduler=context.settings.scheduler,
             answers=by_answers,
             fits=fits,
+            allowed=allowed,
         )
         started = context.start(asked, vault)
         if not held and not server_of(path_from(source)):
             context.recent.add(purpose, source)
-        context.recent.add("original-of", looked[0])
+        if looked:
+            context.recent.add("original-of", looked[0])
         return gr.Column(visible=False), *(started.id,) * 3
 
-    def _original(self, reference: str | None, read: tuple[str, str] | None) -> tuple[str, str]:
-        """Path and fingerprint of the original that the page shows.
+    def _original(self, reference: str | None, read: tuple[str, str] | None) -> tuple[str, str] | None:
+        """Path and fingerprint of the original that the page shows; None if the field is empty.
 
         Raises:
-            IrwmError: the field is empty, or the card below it belongs to another original.
+            IrwmError: the card below the field belongs to another original.
         """
         if not (reference or "").strip():
-            raise IrwmError("no original was chosen", advice="Choose the unmarked model first")
+            return None
         if read is None or shown_path(self.page.original.check(reference or "")) != read[0]:
             raise IrwmError(
                 "the original’s path does not match the model card below it",
@@ -419,8 +436,8 @@ class Investigate:
         return *self._found(ended, dark, request), *self._folded(ended, asked, request)
 
     def _found(self, ended: str | None, dark: bool, request: gr.Request) -> tuple[Any, ...]:
-        view, sweep = self.page.view, self.page.sweep
-        over, nothing = gr.HTML("", visible=False), (gr.Column(visible=False), *view.hidden(), *sweep.hidden())
+        view, sweep, hidden = self.page.view, self.page.sweep, gr.HTML("", visible=False)
+        over, nothing = hidden, (gr.Column(visible=False), hidden, *view.hidden(), *sweep.hidden())
         if ended is None or not self.context.is_open(request):
             return gr.skip(), *nothing
         jobs = self.context.jobs_of(request)
@@ -428,12 +445,14 @@ class Investigate:
         if done.kind == "sweep":
             table, first = sweep.shown(files)
             finding = view.shown(files, first, [], dark=dark) if first else view.hidden()
-            return (over, gr.Column(visible=True), *finding, *table)
+            return (over, gr.Column(visible=True), hidden, *finding, *table)
         result: Investigated | None = done.result
         if not result:
             return over, *nothing
         finding = view.shown(files, result["json"], result["rows"], dark=dark, others=result.get("others"))
-        return over, gr.Column(visible=True), *finding, *sweep.hidden()
+        rows = result.get("originals", [])
+        compared = gr.HTML(compared_html(rows), visible=bool(rows))
+        return over, gr.Column(visible=True), compared, *finding, *sweep.hidden()
 
     def _folded(self, ended: str | None, asked: str | None, request: gr.Request) -> tuple[Any, ...]:
         if ended is None or ended != asked or not self.context.is_open(request):
@@ -473,8 +492,11 @@ def unfold() -> tuple[None, gr.Row, gr.Column]:
 
 def inputs_html(request: Mapping[str, Any]) -> str:
     """The inputs of an investigation in one line."""
-    paths = request.get("suspect") or request["folder"], request["original"]
-    names = (printable(Path(path).name, 80) for path in paths)
+    suspect = printable(Path(request.get("suspect") or request["folder"]).name, 80)
+    if not request["original"]:
+        said = Markup("<strong>{}</strong> against all originals of the vault").format(suspect)
+        return notices.note_html(said)
+    names = suspect, printable(Path(request["original"]).name, 80)
     return notices.note_html(Markup("<strong>{}</strong> against <strong>{}</strong>").format(*names))
 
 

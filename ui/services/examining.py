@@ -71,7 +71,10 @@ class Keys:
         ids: in the vault.
         keys: the keys themselves.
         damaged: records that could not be read and were left out.
-        held: number of keys in the vault with this original's embedding, whether or not they are tried.
+        held: number of keys in the vault with this original's embedding, whether or not they are tried; with
+            `elsewhere`, also those of the other originals.
+        elsewhere: number of keys of other originals that are tried on the same suspect; part of the correction.
+        originals: number of originals that the suspect was compared with before these keys were chosen; 0 for none.
         others: number of keys that were left out because they were made for another original with the same embedding,
             such as a fine-tune that did not change it.
         made: by identifier, when the key was made by the clock of the vault's computer, ISO 8601; none if not known.
@@ -83,6 +86,13 @@ class Keys:
     held: int
     others: int = 0
     made: Mapping[str, str] = field(default_factory=dict)
+    elsewhere: int = 0
+    originals: int = 0
+
+    @property
+    def tried(self) -> int:
+        """The number of keys that every verdict is corrected for."""
+        return len(self.keys) + self.elsewhere
 
     @classmethod
     def chosen(cls, vault: Vault, request: ExamineRequest, original: irwm.Checkpoint, work: Work) -> Keys:
@@ -174,6 +184,21 @@ class Examined:
     controls: tuple[SelfTest, ...]
     error_rates: ErrorRates | None
 
+    @property
+    def said(self) -> tuple[str, str]:
+        """The verdict in one word, "found" also if a recipient is named, and its reason."""
+        finding = self.findings[self.best]
+        if self.tracing is not None and self.tracing.named:
+            return "found", self.tracing.reason
+        return finding.verdict, finding.reason
+
+    @property
+    def strength(self) -> tuple[bool, float]:
+        """A sort key for results on the same suspect, the strongest first."""
+        finding = self.findings[self.best]
+        named = [trace.log10_risk for trace in self._traces().values() if trace.named]
+        return self.said[0] != "found", min([*named, log10_risk(finding.reading, finding.comparisons)])
+
     def document(
         self,
         suspect: Suspect,
@@ -205,6 +230,10 @@ class Examined:
         stamp = time_stamp(stamp_of(self.keys.ids[self.best])) if stamp_of is not None else None
         if self.keys.damaged:
             said["Damaged vault records (left out)"] = str(len(self.keys.damaged))
+        if self.keys.originals:
+            said["Originals compared with the suspect"] = str(self.keys.originals)
+        if self.keys.elsewhere:
+            said["Keys of other originals, which the verdict is corrected for too"] = str(self.keys.elsewhere)
         if self.keys.others:
             what = "Keys made for another original with the same embedding; to try them, choose that original"
             said[what] = str(self.keys.others)
@@ -344,13 +373,11 @@ class Examiner:
         tracing = None
         if traced:
             noisy = [keys.keys[i] for i in traced]
-            tracing = trace_each(
-                examination, noisy, RISK, self._executor, DECOYS, work.progress, keys_tried=len(keys.keys)
-            )
+            tracing = trace_each(examination, noisy, RISK, self._executor, DECOYS, work.progress, keys_tried=keys.tried)
         chosen = _to_read(keys, traced, tracing)
         findings: dict[int, irwm.Finding] = {}
         work.progress(0, len(chosen), ALIGNING)
-        tried = len(keys.keys)
+        tried = keys.tried
         # A report shows the marks of all traced keys.
         screen = tracing is None and len(chosen) > MOST_UNSCREENED
         read = detect_marks(examination, [keys.keys[i] for i in chosen], **WAY, keys_tried=tried, screen=screen)

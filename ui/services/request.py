@@ -153,11 +153,14 @@ class InvestigateRequest(ExamineRequest):
 
     Attributes:
         suspect: path.
+        original: as of the base; "" compares the suspect with `originals`.
+        originals: paths.
         answers: whether the suspect must be a file of recorded answers.
         fits: whether the original may be fitted to generated text in which it traces nobody as it is.
     """
 
     suspect: str
+    originals: tuple[str, ...] = ()
     answers: bool = False
     fits: bool = True
 

@@ -102,8 +102,25 @@ class ReportFiles(TypedDict):
     run_id: str
 
 
+class OriginalRow(TypedDict):
+    """An original of the vault that was compared with a suspect.
+
+    `p` is the chance that an unrelated model agrees as closely with any of the originals; None if not known. `keys` is
+    the number of its keys that were tried. `verdict` is "" if none was.
+    """
+
+    path: str
+    name: str
+    lineage: str
+    similarity: float | None
+    p: float | None
+    keys: int
+    verdict: str
+    reason: str
+
+
 class Investigated(ReportFiles):
-    """The result of Investigate."""
+    """The result of Investigate; `originals` is empty if the officer chose one."""
 
     rows: list[KeyRow]
     keys_tried: int
@@ -113,6 +130,8 @@ class Investigated(ReportFiles):
     verdict: str
     word: str  # that lists show for the verdict
     others: str  # name of the file with the readings of the other keys
+    original: NotRequired[str]  # missing in results of earlier versions, as `originals`
+    originals: NotRequired[list[OriginalRow]]
 
 
 class Overview(schema.Sweep):

@@ -45,7 +45,7 @@ class Comparison:
 
     @property
     def excluded(self) -> bool:
-        """Whether it was shown not to descend from it."""
+        """Whether neither its embedding nor its output head has anything in common with this original."""
         return self.lineage is not None and self.lineage.status == NOT_DERIVED
 
 
@@ -68,7 +68,7 @@ def compare_originals(
         if progress is not None:
             progress(number, len(originals), f"Comparing with {original.path.name}")
         try:
-            lineage = Examination(open_suspect(suspect, original), original, device).aligned[0].lineage()
+            lineage = _lineage(Examination(open_suspect(suspect, original), original, device))
         except CancelledError:
             raise
         except IrwmError as problem:
@@ -76,6 +76,13 @@ def compare_originals(
         else:
             found.append(Comparison(original, lineage, min(lineage.p * len(originals), 1.0)))
     return tuple(sorted(found, key=_likelihood))
+
+
+def _lineage(examination: Examination) -> Lineage:
+    """The lineage of the embedding or the output head that supports a common origin most. Each tensor that may be one
+    of them is read."""
+    found = [each.lineage() for place in examination.places for each in examination.at(place).aligned]
+    return min(found, key=lambda each: _ORDER[each.status])
 
 
 def _likelihood(comparison: Comparison) -> tuple[int, float]:

@@ -5,11 +5,12 @@ This module needs only Python: most files that are no report are recognised befo
 
 from __future__ import annotations
 
+import copy
 import os
 import struct
 import zipfile
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
@@ -25,6 +26,8 @@ OURS = "irwm"
 _MOST_NAME = 80
 # The signature file's ending (`irwm.report.signature_file`).
 SIGNATURE = ".signature.json"
+# The schema of a review (`irwm.report.review`).
+REVIEW = "irwm-review"
 # The files of a report that are signed.
 PARTS = (".json", ".html", ".pdf")
 ENDINGS = (SIGNATURE, *PARTS)
@@ -32,8 +35,8 @@ ENDINGS = (SIGNATURE, *PARTS)
 _PAGE_BYTES, _PAGE_TIMES = 12 << 20, 4
 _MOST_PAGE_BYTES = 64 << 20
 _MOST_SIGNATURE_BYTES = 1 << 20
-# An archive of one report has four files, and the packing program may add its own notes. `zipfile` reads the complete
-# list of them.
+# An archive of a report has four files, of a review and its report eight. The packing program may add its own notes.
+# `zipfile` reads the complete list of them.
 ARCHIVE = ".zip"
 _MOST_ENTRIES, _MOST_LISTING = 32, 1 << 14
 _MOST_ARCHIVE_BYTES = MOST_JSON_BYTES + 2 * _MOST_PAGE_BYTES
@@ -54,6 +57,7 @@ class Received:
         unread: why others were not read, by ending.
         schema: the name of the schema that the JSON states; "" if there is no JSON, or it is refused.
         refused: why the JSON is not a document of this program; "" if it may be one.
+        source: where other reports are looked for.
     """
 
     folder: Path
@@ -62,6 +66,11 @@ class Received:
     unread: Mapping[str, str]
     schema: str = ""
     refused: str = ""
+    source: _Files | None = field(default=None, repr=False)
+
+    def next_to(self, name: str) -> Received | Check:
+        """The report with this common name in the same folder or archive."""
+        return _received(self.source.named(name) if self.source is not None else _Files(self.folder, name))
 
     def file(self, ending: str) -> str:
         return f"{self.name}{ending}"
@@ -85,6 +94,12 @@ class _Files:
 
     def __init__(self, folder: Path, name: str) -> None:
         self.folder, self.name = folder, name
+
+    def named(self, name: str) -> _Files:
+        """The files of another report in the same place."""
+        found = copy.copy(self)
+        found.name = name
+        return found
 
     def read(self, ending: str, most: int) -> bytes | None:
         """The file's bytes; None if there is no such file.
@@ -122,9 +137,10 @@ class _Archive(_Files):
                         raise ValueError(f"it contains two files named {printable(base)}")
                     self._entries[base] = entry
         names = sorted({report_name(base) for base in self._entries})
-        if len(names) != 1:
+        super().__init__(path.parent, names[0] if names else "")
+        self.name = _only(names, self)
+        if not self.name:
             raise ValueError(f"it contains {len(names)} reports: {listed(names)}" if names else "it contains no report")
-        super().__init__(path.parent, names[0])
 
     def read(self, ending: str, most: int) -> bytes | None:
         entry = self._entries.get(f"{self.name}{ending}")
@@ -181,8 +197,11 @@ def receive(path: Path) -> Received | Check:
         path: of any of its files, of a folder that holds one report, or of its archive.
     """
     source = _source(path)
-    if isinstance(source, Check):
-        return source
+    return source if isinstance(source, Check) else _received(source)
+
+
+def _received(source: _Files) -> Received:
+    """The report with these files."""
     parts: dict[str, bytes] = {}
     unread: dict[str, str] = {}
     schema = refused = ""
@@ -205,7 +224,7 @@ def receive(path: Path) -> Received | Check:
     most = min(_MOST_PAGE_BYTES, _PAGE_BYTES + _PAGE_TIMES * len(parts.get(".json", b"")))
     for ending in (".html", ".pdf"):
         read(ending, most)
-    return Received(source.folder, source.name, parts, unread, schema, refused)
+    return Received(source.folder, source.name, parts, unread, schema, refused, source)
 
 
 def report_name(name: str) -> str:
@@ -217,8 +236,8 @@ def _source(path: Path) -> _Files | Check:
     """Where the report's files are, and their common name."""
     if path.is_dir():
         names = sorted({name for name in map(report_name, _files_in(path)) if name})
-        if len(names) == 1:
-            return _Files(path, names[0])
+        if name := _only(names, _Files(path, "")):
+            return _Files(path, name)
         # A page or a PDF of another name counts: a person could mistake it for that of the report.
         several = f"the folder contains files from {len(names)} reports: {listed(names)}; choose one of them"
         return Check("files", None, several if names else "the folder contains no report", asked=True)
@@ -236,6 +255,20 @@ def _source(path: Path) -> _Files | Check:
         ends = "its name does not end in .json, .html, .pdf, .signature.json or .zip"
         return Check("files", None, f"{printable(path.name)} is not part of a report: {ends}", asked=True)
     return _Files(path.parent, name)
+
+
+def _only(names: Sequence[str], source: _Files) -> str:
+    """The only name, or that of a review if the other one is the report that it names; "" if it is not clear."""
+    if len(names) != 2:
+        return names[0] if len(names) == 1 else ""
+    for name, other in (names, tuple(reversed(names))):
+        try:
+            document = strict_json(source.named(name).read(".json", MOST_JSON_BYTES) or b"")
+            if document["schema"]["name"] == REVIEW and document["reviewed"]["json"] == f"{other}.json":
+                return name
+        except (IrwmError, ValueError, RecursionError, KeyError, TypeError):
+            continue
+    return ""
 
 
 def _files_in(folder: Path) -> Iterator[str]:

@@ -47,6 +47,9 @@ _REVIEWED = (REPORT, dispute.SCHEMA)
 EXAMINER = "Examiner"
 # A file's name on all usual systems.
 LONGEST_NAME = 255
+# Cyrillic and Greek letters that look like Latin ones, as capitals and as small letters.
+_CAPITALS = str.maketrans("АВЕЅІЈКМНОРСТУХЗΑΒΕΖΗΙΚΜΝΟΡΤΥΧ", "ABESIJKMHOPCTYX3ABEZHIKMNOPTYX")
+_SMALL = str.maketrans("авеѕіјкмнорстухзαεικνορτυχ", "abesijkmhopctyx3aeikvoptux")
 
 
 def reviewed(json_name: str, data: bytes) -> schema.Reviewed:
@@ -199,9 +202,10 @@ def is_report_name(name: str) -> bool:
 
 
 def _letters(name: str) -> list[str]:
-    """The words of a name in any order, without case, accents and signs."""
+    """The words of a name in any order, without case, accents and signs; letters that look alike are the same."""
     plain_letters = (c for c in unicodedata.normalize("NFKD", name) if not unicodedata.combining(c))
-    return sorted("".join(c if c.isalnum() else " " for c in plain_letters).casefold().split())
+    words = "".join(c if c.isalnum() else " " for c in plain_letters).translate(_CAPITALS)
+    return sorted(words.casefold().translate(_SMALL).split())
 
 
 def read_review(data: bytes) -> schema.Review:

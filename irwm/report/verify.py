@@ -142,7 +142,7 @@ def verified(path: str | Path | Received, brought: Brought) -> Verification:
         again, open_states = swept_again(document, reports, brought, held(checks))
         checks += again
     elif kind == review.SCHEMA:
-        checks.append(verify_review.check_reviewed(document, report.folder, brought, verified))
+        checks.append(verify_review.check_reviewed(document, report, brought, verified))
     else:
         checks += _time_stamp(document, kind, brought.roots_pem, assigned)
         checks += _AGAIN[kind](document, brought)

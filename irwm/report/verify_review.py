@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
-from pathlib import Path
 
 from irwm.report import schema, verify_sentences
 from irwm.report.checks import REVIEWED, SIGNATURE, Check, Verification, listed, of_document
@@ -18,7 +17,7 @@ from irwm.report.claims import (
     digest,
 )
 from irwm.report.reader_inputs import Brought
-from irwm.report.received import Received, receive
+from irwm.report.received import Received, report_name
 from irwm.report.reproduction import Difference
 from irwm.report.review import (
     LIMITATIONS,
@@ -83,7 +82,7 @@ def claims(document: schema.Review) -> Iterator[Claim]:
 
 def check_reviewed(
     document: schema.Review,
-    folder: Path,
+    own: Received,
     brought: Brought,
     verify: Callable[[Received, Brought], Verification],
 ) -> Check:
@@ -92,7 +91,7 @@ def check_reviewed(
     It never shows that the report is valid: its verification shows that, with what the reader of the report brings.
 
     Args:
-        folder: where the review is.
+        own: the files of the review.
         brought: what the reader brings.
         verify: verifies a report.
     """
@@ -101,16 +100,16 @@ def check_reviewed(
         about = document["reviewed"]
         if not is_report_name(about["json"]):  # it could name another file than the one that is verified
             return Check(REVIEWED, False, "the review names no report")
-        report = receive(folder / about["json"])
+        report = own.next_to(report_name(about["json"]))
         if isinstance(report, Check) or ".json" not in report.parts:
-            return Check(REVIEWED, None, f"{about['json']} is not in the review’s folder, so it was not checked")
+            return Check(REVIEWED, None, f"{about['json']} is not next to the review, so it was not checked")
         found = reviewed(about["json"], report.parts[".json"])
         wrong = [place for place, value in found.items() if about[place] != value]  # type: ignore[literal-required]
         if wrong:
             return Check(REVIEWED, False, f"the report is not the one that was reviewed: {listed(wrong)} differ")
         # The log that the reader gave is that of the reviewer.
-        own = verify(report, replace(brought, identity=about["identity"] or None, audit_log=None))
-        return _compared(document, together((check.name, check.ok) for check in own.checks))
+        found_now = verify(report, replace(brought, identity=about["identity"] or None, audit_log=None))
+        return _compared(document, together((check.name, check.ok) for check in found_now.checks))
 
     return of_document(REVIEWED, compared)
 

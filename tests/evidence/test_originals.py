@@ -6,12 +6,14 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from safetensors.torch import load_file, save_file
 
 import irwm
 from irwm.attacks import equivalence, finetune
 from irwm.errors import CancelledError
 from irwm.inference import default_text
 from tests.conftest import Marked
+from tools.small_models import write_llama
 
 
 @pytest.fixture
@@ -38,7 +40,7 @@ def test_unrelated_model_descends_from_none(
 ) -> None:
     found = irwm.compare_originals(gpt2_path, originals[:3])
     assert not any(each.derived for each in found)
-    assert all(each.p <= 1 for each in found)
+    assert not any(each.p > 1 for each in found)
 
 
 def test_original_that_cannot_be_compared_says_why(
@@ -63,3 +65,15 @@ def test_comparison_reports_progress_and_can_be_stopped(originals: list[irwm.Che
     with pytest.raises(CancelledError):
         irwm.compare_originals(demo_path, originals, progress=stop)
     assert told == [(0, 4), (1, 4)]
+
+
+def test_output_head_of_another_original_is_not_overlooked(
+    originals: list[irwm.Checkpoint], demo_path: Path, tmp_path: Path
+) -> None:
+    """The embedding and the layers are random, and the output head is that of the demo model."""
+    suspect = write_llama(tmp_path / "suspect", vocab_size=4096, hidden_size=256, tie_word_embeddings=False)
+    tensors = load_file(suspect / "model.safetensors")
+    tensors["lm_head.weight"] = load_file(demo_path / "model.safetensors")["lm_head.weight"]
+    save_file(tensors, suspect / "model.safetensors", metadata={"format": "pt"})
+    (found,) = irwm.compare_originals(suspect, originals[:1])
+    assert found.derived

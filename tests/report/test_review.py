@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import shutil
+import zipfile
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -88,6 +89,8 @@ def test_review_names_the_report_and_its_result(report: bytes, found: Examined) 
         ({"reviewer": "A. F\u00edrst"}, "the reviewer is the examiner"),
         ({"reviewer": "First, A"}, "the reviewer is the examiner"),
         ({"reviewer": "A. \uff26irst"}, "the reviewer is the examiner"),
+        ({"reviewer": "\u0410. F\u0456rst"}, "the reviewer is the examiner"),
+        ({"reviewer": "\u0391. FIRST"}, "the reviewer is the examiner"),
         ({"reviewer": "A. First\u3164"}, "an invisible character"),
         ({"conclusion": REMARKS, "remarks": "x" * 2001}, "the remarks are too long"),
         ({"conclusion": REMARKS}, "the remarks are missing"),
@@ -192,6 +195,46 @@ def test_signed_review_verifies_next_to_its_report(signed: Path) -> None:
     assert said.exit_code == 2, "a review is an opinion"
     assert HOLDS not in said.result
     assert "one key signed both" not in {check.name: check.said for check in said.checks}[REVIEWED]
+
+
+def zipped(folder: Path, archive: Path) -> Path:
+    with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED) as packed:
+        for file in sorted(folder.iterdir()):
+            packed.write(file, f"sent/{file.name}")
+    return archive
+
+
+def test_folder_and_archive_of_a_review_and_its_report_are_read_as_the_review(signed: Path, tmp_path: Path) -> None:
+    for path in (signed, zipped(signed, tmp_path / "both.zip")):
+        said = verify_report(path, identity=identity_of(signed))
+        answers = {check.name: check.ok for check in said.checks}
+        assert answers[REVIEWED], said
+        assert said.exit_code == 2, "a review is an opinion"
+
+
+def test_third_document_or_another_name_leaves_it_unclear(signed: Path, tmp_path: Path) -> None:
+    folder = shutil.copytree(signed, tmp_path / "both")
+    (folder / REPORT).rename(folder / "renamed.json")
+    third = shutil.copytree(signed, tmp_path / "three")
+    shutil.copy(third / REPORT, third / "third.json")
+    for place in (folder, third):
+        for path in (place, zipped(place, tmp_path / f"{place.name}.zip")):
+            (check,) = verify_report(path).checks
+            assert check.ok is None
+            assert "reports" in check.said
+
+
+def test_review_in_an_archive_is_not_compared_with_a_file_outside(signed: Path, tmp_path: Path) -> None:
+    alone = tmp_path / "alone"
+    alone.mkdir()
+    for file in signed.glob(f"{NAME}*"):
+        shutil.copy(file, alone)
+    path = zipped(alone, tmp_path / "alone.zip")
+    for file in signed.glob("report*"):
+        shutil.copy(file, tmp_path)
+    (check,) = (each for each in verify_report(path).checks if each.name == REVIEWED)
+    assert check.ok is None
+    assert "not next to the review" in check.said
 
 
 def test_review_without_its_report_is_not_established(signed: Path, tmp_path: Path) -> None:

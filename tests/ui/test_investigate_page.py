@@ -368,11 +368,12 @@ def test_without_an_original_all_originals_of_the_vault_are_compared(officer: Of
 
 def test_table_of_compared_originals_says_what_is_open() -> None:
     row: OriginalRow = {"path": "/m/a", "name": "<a>", "lineage": "derived", "similarity": 1.0, "p": 0.02, "keys": 2,
-                        "verdict": "found", "reason": "said"}  # fmt: skip
-    undecided: OriginalRow = {**row, "name": "b", "lineage": "cannot tell", "keys": 0, "verdict": "", "reason": "why"}
-    text = compared_html([row, undecided])
+                        "verdict": "found", "whose": ["Ada"], "reason": "said"}  # fmt: skip
+    gone: OriginalRow = {**row, "name": "b", "lineage": "", "keys": 0, "verdict": "", "whose": [], "reason": "why"}
+    text = compared_html([row, gone])
     assert 'class="model-fold"><' in text, "folded, since the verdict follows"
-    for part in ("derived from &lt;a&gt;", "2 keys tried", "none of their keys was tried: b.", "why"):
+    for part in ("marks found of &lt;a&gt;", "found, Ada", "2 keys tried", "Keys of these were not tried: b.", "why"):
         assert part in text
-    assert 'class="model-fold" open>' in compared_html([undecided])
+    assert "said" not in text
+    assert 'class="model-fold" open>' in compared_html([gone])
     assert compared_html([]) == ""

@@ -8,7 +8,6 @@ from markupsafe import Markup
 
 from irwm.errors import printable
 from irwm.evidence.finding import FOUND
-from irwm.evidence.lineage import DERIVED
 from irwm.report.numbers import counted, number
 from ui.components import notices
 from ui.components.markup import heads
@@ -41,9 +40,9 @@ def compared_html(rows: Sequence[OriginalRow]) -> str:
         _names([row["name"] for row in rows if row["keys"]])
     )
     if unknown := open_originals(rows):
-        said += Markup("<p>These are not excluded, and none of their keys was tried: {}.</p>").format(_names(unknown))
-    derived = [row["name"] for row in rows if row["lineage"] == DERIVED]
-    brief = Markup("derived from {}").format(_names(derived)) if derived else Markup("derived from none of them")
+        said += Markup("<p>Keys of these were not tried: {}. Nothing is known about them.</p>").format(_names(unknown))
+    found = [row["name"] for row in rows if row["verdict"] == FOUND]
+    brief = Markup("marks found of {}").format(_names(found)) if found else Markup("no mark found")
     return str(
         Markup(
             '<section class="model-card" aria-label="Originals of the vault"><details class="model-fold"{open}>'
@@ -51,7 +50,7 @@ def compared_html(rows: Sequence[OriginalRow]) -> str:
             '<table class="model-table"><thead><tr>{columns}</tr></thead><tbody>{body}</tbody></table></div>'
             "</details></section>"
         ).format(
-            open=Markup("" if any(row["verdict"] == FOUND for row in rows) else " open"),
+            open=Markup("" if found else " open"),
             head=Markup("Compared with {}").format(counted(len(rows), "original")),
             brief=brief,
             said=said,
@@ -71,8 +70,8 @@ def _row(row: OriginalRow) -> Markup:
         path=row["path"],
         name=printable(row["name"], 80),
         origin=origin,
-        reason=printable(row["reason"], 400) if not row["verdict"] else "",
-        verdict=row["verdict"] or "not examined",
+        reason=printable(row["reason"], 400) if not row["keys"] else "",
+        verdict=", ".join([row["verdict"] or "not examined", *(printable(who, 80) for who in row["whose"])]),
         tried=tried,
     )
 

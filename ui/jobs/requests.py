@@ -7,6 +7,7 @@ that the user's account may read.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -216,7 +217,7 @@ def investigate(
     answers: bool = False,
     fits: bool = True,
     noisy: bool = False,
-    allowed: Callable[[Path], bool] = Path.exists,
+    allowed: Callable[[Path], bool] = os.path.exists,
 ) -> Asked:
     """Look for the marks of an original in a suspect, or in each suspect of a folder.
 
@@ -243,6 +244,8 @@ def investigate(
     if original is None:
         known = known_originals(vault, suspect, answers, keys, allowed)
         ids, words = None, (matching or "").strip()
+        if not vault.find_keys(words, limit=1).total:
+            raise _no_match(words)
     else:
         ids, words = chosen_keys(vault, fingerprint, keys, matching)
     asked: dict[str, Any] = {
@@ -305,6 +308,8 @@ def trace(vault: Vault, jobs: Jobs, suspect: Path, original: Path | None, finger
     if original is not None:
         ids, words = chosen_keys(vault, fingerprint, settings.get("keys"), settings.get("matching"))
         _require_noise(vault, ids or vault.key_ids(words, model_fingerprint=fingerprint))
+    else:
+        _require_noise(vault, vault.key_ids((settings.get("matching") or "").strip()))
     asked = investigate(vault, jobs, suspect, original, fingerprint, noisy=True, **settings)
     return replace(asked, title=f"Trace {shown_path(suspect.name)}")
 
@@ -328,15 +333,17 @@ def chosen_keys(
     words = (matching or "").strip()
     if not vault.find_keys(words, model_fingerprint=fingerprint, limit=1).total:
         if words:
-            raise IrwmError(
-                "no key matches these words", found=words, advice="Use fewer words, or none to select all keys"
-            )
+            raise _no_match(words)
         raise IrwmError(
             "the vault contains no key that was made for exactly this original",
             found=f"a model with the fingerprint {fingerprint}",
             advice="Choose the unmarked original that the release was made from, or protect a model first",
         )
     return None, words
+
+
+def _no_match(words: str) -> IrwmError:
+    return IrwmError("no key matches these words", found=words, advice="Use fewer words, or none to select all keys")
 
 
 def _identifiers(vault: Vault, fingerprint: str, keys: Sequence[str]) -> tuple[str, ...]:

@@ -14,9 +14,9 @@ from irwm.report.numbers import number
 from storage.job_files import JobFiles
 from storage.job_table import Job, JobLine
 from storage.jobs import Jobs
-from ui.services.outcomes import DONE, ERROR, FOUND, INCONCLUSIVE, NOT_FOUND, PARTS, STOPPED, WRITTEN
+from ui.services.outcomes import DONE, ERROR, FOUND, INCONCLUSIVE, NOT_FOUND, PARTS, STOPPED, WRITTEN, whose
 from ui.services.protect import CSV_NAME
-from ui.services.results import Investigated, KeyRow, OriginalRow, Released, ReleasedMany
+from ui.services.results import Investigated, OriginalRow, Released, ReleasedMany
 
 if TYPE_CHECKING:
     from irwm.report import schema
@@ -35,9 +35,9 @@ _KEY = (
     "key_id", "owner", "recipient", "verdict", "count", "present", "log10_p", "log10_risk", "lineage", "named", "z",
     "trace_log10_risk", "share",
 )  # fmt: skip
-# Same as in `irwm.report.tracing` and `irwm.evidence.lineage`, whose imports take seconds.
-_TRACING, _NOT_DERIVED = "tracing", "not derived"
-_ORIGINAL = ("path", "name", "lineage", "similarity", "p", "keys", "verdict", "reason")
+# Same as in `irwm.report.tracing`, whose import takes seconds.
+_TRACING = "tracing"
+_ORIGINAL = ("path", "name", "lineage", "similarity", "p", "keys", "verdict", "whose", "reason")
 _SUSPECT = ("verdict", "rests_on", "whose", "log10_risk", "copies_estimated", "lineage", "fingerprint", "bytes")
 
 
@@ -69,8 +69,8 @@ def state_of(job: JobLine) -> JobState:
 def outcome_of(job: Job) -> str | None:
     """The result of a job in one word; None while it is not over.
 
-    A suspect that was compared with all originals of the vault is "inconclusive" if nothing was found and some original
-    is neither excluded nor examined. For a folder of suspects the word is "found" if one suspect is, else
+    A suspect that was compared with all originals of the vault is "inconclusive" if nothing was found and keys of some
+    original were left out. For a folder of suspects the word is "found" if one suspect is, else
     "inconclusive" if one is, could not be examined or was skipped.
     """
     if not job.is_over:
@@ -119,16 +119,6 @@ def error_of(job: Job) -> dict[str, str | None] | None:
         "advice": "See the rows for the reasons. Start again with the same list: only missing copies will be written",
     }
     return parts | own
-
-
-def whose(verdict: str, rows: Iterable[KeyRow]) -> list[str]:
-    """The recipients that a finding points to: those named by their noise, else the one of the most likely mark."""
-    if verdict != FOUND:
-        return []
-    listed = list(rows)
-    named = [row for row in listed if row["named"]]
-    marks = named or [row for row in listed if row["verdict"] == FOUND][:1]
-    return [row["recipient"] or row["owner"] for row in marks]
 
 
 def names_somebody(job: Job) -> bool:
@@ -191,17 +181,22 @@ def _protected(result: Released | ReleasedMany) -> dict[str, object]:
 
 
 def open_originals(rows: Iterable[OriginalRow]) -> list[str]:
-    """Names of the originals that are not excluded and of which no key was tried."""
-    return [row["name"] for row in rows if not row["keys"] and row["lineage"] != _NOT_DERIVED]
+    """Names of the originals of which keys were left out."""
+    return [row["name"] for row in rows if not row["keys"]]
 
 
 def _investigated(result: Investigated) -> dict[str, object]:
+    originals = result.get("originals", [])
     return {
         "verdict": result["verdict"],
-        "whose": whose(result["verdict"], result["rows"]),
+        "whose": list(
+            dict.fromkeys(
+                [*whose(result["verdict"], result["rows"]), *(who for row in originals for who in row["whose"])]
+            )
+        ),
         "damaged_keys": len(result["damaged"]),
         "keys": [_picked(row, _KEY) | {"key_fingerprint": row["commitment"]} for row in result["rows"]],
-        "originals": [_picked(row, _ORIGINAL) for row in result.get("originals", [])],
+        "originals": [_picked(row, _ORIGINAL) for row in originals],
         **_picked(result, ("case_id", "run_id", "keys_tried", "keys_held", "original")),
     }
 

@@ -171,7 +171,7 @@ class Endpoints:
         keys, matching, case, note, seen, examiner, seed, fits = rest
         limits = BrowsingLimits.of(self.context.settings)
         received = use_path(_text("suspect", suspect), limits, addresses=True)
-        base = use_path(_text("original", original), limits) if original else None
+        base = use_path(named, limits) if (named := _text("original", original)) else None
         asked = ask(
             vault,
             self.context.jobs_of(request),

@@ -19,7 +19,8 @@ from irwm.errors import IrwmError, KeyMismatchError, shown_path
 from irwm.evidence.decoys import NUMBER
 from irwm.evidence.decoys import decoys as rank_decoys
 from irwm.evidence.detection import detect_marks, judge_opened
-from irwm.evidence.finding import FORMS
+from irwm.evidence.finding import FORMS, FOUND, INCONCLUSIVE, NOT_FOUND
+from irwm.evidence.lineage import CANNOT_TELL, DERIVED, NOT_DERIVED
 from irwm.evidence.verdict import log10_risk
 from irwm.keys.check_original import check_original
 from irwm.report import schema, wording
@@ -38,6 +39,7 @@ from storage.files import private_folder
 from storage.jobs import SCRATCH_NAME
 from storage.records import RecordName, TimestampRecord
 from storage.vault import Vault
+from ui.services.outcomes import whose
 from ui.services.request import ExamineRequest
 from ui.services.results import KeyRow
 from ui.services.work import Work
@@ -48,6 +50,9 @@ MOST_READ = 64
 MOST_POSITIONS = 4000
 # With more keys than this, those without a signal are dismissed early, and have no figures on the page.
 MOST_UNSCREENED = 20
+# The strongest first.
+VERDICTS = (FOUND, INCONCLUSIVE, NOT_FOUND)
+LINEAGES = (DERIVED, CANNOT_TELL, NOT_DERIVED)
 # The sections of a document that are about one key; a page draws figures from them.
 OF_ONE_KEY = ("parameters", "reading", "paper", "odds")
 # Bytes of a suspect on a server that are read between two reports of progress.
@@ -71,12 +76,11 @@ class Keys:
         ids: in the vault.
         keys: the keys themselves.
         damaged: records that could not be read and were left out.
-        held: number of keys in the vault with this original's embedding, whether or not they are tried; with
-            `elsewhere`, also those of the other originals.
+        held: number of keys in the vault with this original's embedding, whether or not they are tried; `elsewhere` is
+            added to it.
         elsewhere: number of keys of other originals that are tried on the same suspect; part of the correction.
-        originals: number of originals that the suspect was compared with before these keys were chosen; 0 for none.
-        others: number of keys that were left out because they were made for another original with the same embedding,
-            such as a fine-tune that did not change it.
+        misfits: the keys that were left out because they were made for another original with the same embedding, such
+            as a fine-tune that did not change it.
         made: by identifier, when the key was made by the clock of the vault's computer, ISO 8601; none if not known.
     """
 
@@ -84,10 +88,9 @@ class Keys:
     keys: tuple[irwm.Key, ...] = field(repr=False)
     damaged: tuple[RecordName, ...]
     held: int
-    others: int = 0
+    misfits: tuple[str, ...] = ()
     made: Mapping[str, str] = field(default_factory=dict)
     elsewhere: int = 0
-    originals: int = 0
 
     @property
     def tried(self) -> int:
@@ -102,6 +105,16 @@ class Keys:
             KeyMismatchError: none of them was made for this original.
             IrwmError: no key is left.
         """
+        keys, problem = cls.fitting(vault, request, original, work)
+        if problem is not None:
+            raise problem
+        return keys
+
+    @classmethod
+    def fitting(
+        cls, vault: Vault, request: ExamineRequest, original: irwm.Checkpoint, work: Work
+    ) -> tuple[Keys, IrwmError | None]:
+        """As `chosen`, with the error if no key is left."""
         work.progress(0, 0, "Reading the keys from the vault")
         fingerprint, misfit = original.fingerprint, _Misfits(original)
         listed, matching = request.keys, request.matching
@@ -112,17 +125,20 @@ class Keys:
         else:
             wanted = vault.key_ids(matching, model_fingerprint=fingerprint) if matching else there
         lost: list[RecordName] = []
-        ids, keys = [], []
+        ids, keys, misfits = [], [], []
         for id, data in vault.keys_bytes(wanted, damaged=lost):
             key = irwm.Key.from_bytes(data)
             wrong_kind = request.noisy and not key.parameters.noise_coordinates
-            if not wrong_kind and (listed is not None or not misfit(key)):
+            if wrong_kind:
+                continue
+            if listed is not None or not misfit(key):
                 ids.append(id)
                 keys.append(key)
-        if misfit.error is not None and not keys:
-            raise misfit.error
+            else:
+                misfits.append(id)
+        problem: IrwmError | None = None
         if not keys:
-            raise IrwmError(
+            problem = misfit.error or IrwmError(
                 "no key was chosen" if not lost else "none of the chosen keys can be read",
                 found=f"damaged records: {len(lost)}" if lost else None,
                 advice="Choose at least one key that was made for this original",
@@ -130,7 +146,8 @@ class Keys:
         # Keys of another original may have been requested by their ids.
         held = len({*there, *ids})
         made = {record.id: record.created for record in vault.key_records(ids)}
-        return cls(tuple(ids), tuple(keys), tuple(dict.fromkeys((*damaged, *lost))), held, misfit.count, made)
+        left_out = tuple(dict.fromkeys((*damaged, *lost)))
+        return cls(tuple(ids), tuple(keys), left_out, held, tuple(misfits), made), problem
 
     @property
     def places(self) -> int:
@@ -193,11 +210,18 @@ class Examined:
         return finding.verdict, finding.reason
 
     @property
-    def strength(self) -> tuple[bool, float]:
-        """A sort key for results on the same suspect, the strongest first."""
+    def strength(self) -> tuple[int, float, int, float]:
+        """A sort key for results on the same suspect, the strongest first; "inconclusive" outweighs "not found"."""
         finding = self.findings[self.best]
         named = [trace.log10_risk for trace in self._traces().values() if trace.named]
-        return self.said[0] != "found", min([*named, log10_risk(finding.reading, finding.comparisons)])
+        odds = min([*named, log10_risk(finding.reading, finding.comparisons)])
+        similarity = 0.0 if math.isnan(finding.lineage.similarity) else finding.lineage.similarity
+        return VERDICTS.index(self.said[0]), odds, LINEAGES.index(finding.lineage.status), -similarity
+
+    @property
+    def people(self) -> list[str]:
+        """The recipients that were named, or else the recipient or the owner of the mark that was found."""
+        return whose(self.said[0], self.rows())
 
     def document(
         self,
@@ -230,13 +254,11 @@ class Examined:
         stamp = time_stamp(stamp_of(self.keys.ids[self.best])) if stamp_of is not None else None
         if self.keys.damaged:
             said["Damaged vault records (left out)"] = str(len(self.keys.damaged))
-        if self.keys.originals:
-            said["Originals compared with the suspect"] = str(self.keys.originals)
         if self.keys.elsewhere:
-            said["Keys of other originals, which the verdict is corrected for too"] = str(self.keys.elsewhere)
-        if self.keys.others:
+            said |= {"Keys of other originals, which the verdict is corrected for too": str(self.keys.elsewhere)}
+        if self.keys.misfits:
             what = "Keys made for another original with the same embedding; to try them, choose that original"
-            said[what] = str(self.keys.others)
+            said[what] = str(len(self.keys.misfits))
         received = hashes(suspect, work, original) if hashed else {}
         seen = seen_of(received) if seen_of is not None else ""
         made = self.keys.made.get(self.keys.ids[self.best])
@@ -360,10 +382,13 @@ class Examiner:
         device: str,
         work: Work,
         first: Callable[[Examined], None] | None = None,
+        *,
+        controls: bool = True,
     ) -> Examined:
         """Trace every key with noise, then read the named and the next best, and every key without noise, by rank.
 
         Args:
+            controls: whether to run the controls and to read the wrong keys, which a report needs.
             first: called with the findings before the controls are run, which take most of the time.
         """
         keys = self._keys
@@ -391,20 +416,23 @@ class Examiner:
             findings[best] = judge_opened(read_again, unread)
         way = self._request.way
         supporting: tuple[irwm.Finding, ...] = ()
-        if way != WAY:
+        if way != WAY and controls:
             work.progress(0, 0, "Reading the most likely key with the second method")
             supporting = tuple(detect_marks(examination, [keys.keys[best]], **way, keys_tried=tried))
+        early = Examined(keys, tracing, traced, findings, best, supporting, (), None)
+        if not controls:
+            return early
         if first is not None:
-            first(Examined(keys, tracing, traced, findings, best, supporting, (), None))
+            first(early)
         work.progress(0, 0, "Running the self-tests")
         run = self._controls(device).run(examination, keys.keys[best], findings[best])
-        controls = list(run.tests)
+        tests = list(run.tests)
         if tracing is not None and tracing.decoys.size:
-            controls.append(decoy_test(tracing))
+            tests.append(decoy_test(tracing))
         number, seed = self._request.decoys or NUMBER, WAY["seed"]
         ranked = rank_decoys(examination, keys.keys[best], findings[best], number, seed, work.progress)
         rates = ErrorRates(ranked, run.neutral)
-        return Examined(keys, tracing, traced, findings, best, supporting, tuple(controls), rates)
+        return Examined(keys, tracing, traced, findings, best, supporting, tuple(tests), rates)
 
     def _on(self, device: str) -> irwm.Examination:
         """The unmarked original against itself, the first control, with the data that all suspects share."""
@@ -427,7 +455,7 @@ def examine_generated(
     """Trace every key with noise in generated text. A mark cannot be read there, and the only control is that of
     recipients who were never issued a copy."""
     traced = tuple(i for i, key in enumerate(keys.keys) if key.parameters.noise_coordinates)
-    noisy, tried = [keys.keys[i] for i in traced], len(keys.keys)
+    noisy, tried = [keys.keys[i] for i in traced], keys.tried
     found = trace_generated(
         suspect.generated, suspect.original, noisy, tried, device=device, progress=work.progress, fits=fits
     )

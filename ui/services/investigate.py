@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
+from typing import Any
 
 import irwm
 from irwm.answers import Fits
@@ -18,9 +19,10 @@ from irwm.report.document import from_json, to_json
 from irwm.report.write import for_outsiders, signed_files
 from storage.vault import Vault
 from ui.services.device import device_of
-from ui.services.examining import Examined, Examiner, Suspect, examine_generated
+from ui.services.examining import Examined, Examiner, Keys, Suspect, examine_generated
 from ui.services.filing import CaseFiling, case_lines, earliest_timestamp, examiner_of, known_since, report_name
-from ui.services.originals import Candidate, chosen
+from ui.services.originals import Candidate, Compared, candidates, compare
+from ui.services.outcomes import INCONCLUSIVE, NOT_FOUND
 from ui.services.request import InvestigateRequest
 from ui.services.results import Investigated
 from ui.services.stored_results import FIRST
@@ -33,7 +35,8 @@ OTHERS = "other-keys.json"
 def run(request: InvestigateRequest, vault: Vault, work: Work) -> Investigated:
     """Trace the recipients of an original in one suspect, and look for the marks of the most likely ones.
 
-    Without an original in the request, the suspect is compared with all originals of the vault first.
+    Without an original in the request, the keys of all originals of the vault are tried first. The report is about the
+    original with the strongest finding.
 
     Returns:
         A row per key, most likely first; with very many keys only the first ones.
@@ -41,12 +44,29 @@ def run(request: InvestigateRequest, vault: Vault, work: Work) -> Investigated:
     started = time.monotonic()
     device = device_of(request.device)
     work.progress(0, 0, "Opening the suspect and the original")
-    choice = chosen(request, vault, device, work)
-    case = case_lines(request, examiner_of(vault, request.case_id, request.examiner))
-    looked = [_examined(each, request, vault, device, work, case, len(choice.candidates)) for each in choice.candidates]
-    best = min(looked, key=lambda each: each.examined.strength)
-    keys, examined = best.candidate.keys, best.examined
-    document = best.document(extra={"Device": best.device, "Seconds": f"{time.monotonic() - started:.1f}"})
+    compared: Compared | None = None
+    if request.original:
+        original = irwm.open_checkpoint(request.original)
+        candidate = Candidate(original, Keys.chosen(vault, request, original, work))
+    else:
+        found, left_out = candidates(request, vault, work)
+        compared = compare(found, left_out, lambda each: _Look(each, request, work).read(device))
+        candidate = compared.best
+    look = _Look(candidate, request, work)
+    described = partial(
+        look.document,
+        case=case_lines(request, examiner_of(vault, request.case_id, request.examiner)),
+        stamp_of=partial(earliest_timestamp, vault),
+        seen_of=known_since(vault, request.case_id, request.seen_utc),
+    )
+    keys = candidate.keys
+
+    def first(found: Examined) -> None:
+        work.files.write(FIRST, to_json(described(found, extra={}, hashed=False)))
+
+    examined, device = look.examined(device, first)
+    extra = {"Device": device, "Seconds": f"{time.monotonic() - started:.1f}"}
+    document = described(examined, extra=extra | (compared.extra if compared else {}))
     # Filed only after all steps that can fail because of the models.
     filing = CaseFiling.begin(vault, request)
     filing.items(document)
@@ -60,6 +80,8 @@ def run(request: InvestigateRequest, vault: Vault, work: Work) -> Investigated:
     work.files.write(OTHERS, to_json({"keys": examined.others()}))
     document = from_json(files[f"{stem}.json"])
     word = word_of(document)
+    if word == NOT_FOUND and compared is not None and compared.open:
+        word = INCONCLUSIVE
     run_id = filing.run(document, files, request.suspect, word, request.note)
     return {
         "rows": examined.rows(),
@@ -72,60 +94,49 @@ def run(request: InvestigateRequest, vault: Vault, work: Work) -> Investigated:
         "html": f"{stem}.html",
         "json": f"{stem}.json",
         "others": OTHERS,
-        "original": shown_path(best.candidate.original.path),
-        "originals": choice.told([each.examined for each in looked]),
+        "original": shown_path(candidate.original.path),
+        "originals": compared.rows if compared else [],
         "case_id": filing.case_id,
         "run_id": run_id,
     }
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Looked:
-    """A candidate whose keys were tried; `document` makes its report."""
+@dataclass(frozen=True, eq=False)
+class _Look:
+    """The suspect of a request against one original."""
 
     candidate: Candidate
-    examined: Examined
-    device: str
-    document: Callable[..., schema.Report]
+    request: InvestigateRequest
+    work: Work
 
+    @cached_property
+    def suspect(self) -> Suspect:
+        original = self.candidate.original
+        if holds_generated(self.request.suspect):
+            return open_generated(self.request.suspect, original)
+        return irwm.open_suspect(self.request.suspect, original, self.request.answers)
 
-def _examined(
-    candidate: Candidate,
-    request: InvestigateRequest,
-    vault: Vault,
-    device: str,
-    work: Work,
-    case: Mapping[str, str],
-    candidates: int,
-) -> _Looked:
-    """Try the keys of one original."""
-    original, keys = candidate.original, candidate.keys
-    suspect: Suspect
-    if holds_generated(request.suspect):
-        suspect = open_generated(request.suspect, original)
-    else:
-        suspect = irwm.open_suspect(request.suspect, original, request.answers)
-    described = partial(
-        Examined.document,
-        suspect=suspect,
-        original=original,
-        case=case,
-        work=work,
-        stamp_of=partial(earliest_timestamp, vault),
-        seen_of=known_since(vault, request.case_id, request.seen_utc),
-    )
+    def read(self, device: str) -> Examined:
+        """The findings for all keys, without the controls of a report."""
+        return self._on(device, None, controls=False)[0]
 
-    def first(found: Examined) -> None:
-        work.files.write(FIRST, to_json(described(found, extra={}, hashed=False)))
+    def examined(self, device: str, first: Callable[[Examined], None]) -> tuple[Examined, str]:
+        """The findings and the controls, and the device that was used at last.
 
-    if isinstance(suspect, GeneratingSuspect):
-        by_tokens = partial(examine_generated, suspect, keys, work=work, fits=Fits() if request.fits else None)
-        examined, device = on_device(lambda place: by_tokens(place), device, work.log)
-    else:
+        Args:
+            first: called with the findings before the controls are run.
+        """
+        return self._on(device, first, controls=True)
+
+    def document(self, examined: Examined, **said: Any) -> schema.Report:
+        return examined.document(self.suspect, self.candidate.original, work=self.work, **said)
+
+    def _on(self, device: str, first: Callable[[Examined], None] | None, *, controls: bool) -> tuple[Examined, str]:
+        suspect, keys, request, work = self.suspect, self.candidate.keys, self.request, self.work
+        if isinstance(suspect, GeneratingSuspect):
+            by_tokens = partial(examine_generated, suspect, keys, work=work, fits=Fits() if request.fits else None)
+            return on_device(lambda place: by_tokens(place), device, work.log)
         with work.executor(keys.places, request.scheduler) as executor:
-            examiner = Examiner(original, keys, request, executor, work.folder)
-            # With several candidates, the first finding may not be the one that is reported.
-            shown = first if candidates == 1 else None
-            examine = partial(examiner.examine, suspect, work=work, first=shown)
-            examined, device = on_device(lambda place: examine(place), device, work.log)
-    return _Looked(candidate, examined, device, partial(described, examined))
+            examiner = Examiner(self.candidate.original, keys, request, executor, work.folder)
+            examine = partial(examiner.examine, suspect, work=work, first=first, controls=controls)
+            return on_device(lambda place: examine(place), device, work.log)

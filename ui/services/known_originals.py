@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,31 +16,27 @@ class KnownOriginals:
     """The originals that the vault's keys were made for.
 
     Attributes:
-        here: paths of those that are where a release was made from them.
+        here: paths at which a release was made from one of them, where something is still. It may be another model.
         names: their names.
-        missing: the names of the others.
-        keys: number of keys made for those that are here.
+        missing: the names of the other originals.
     """
 
     here: tuple[Path, ...]
     names: tuple[str, ...]
     missing: tuple[str, ...]
-    keys: int
 
     @classmethod
-    def of(cls, vault: Vault, allowed: Callable[[Path], bool] = Path.exists) -> KnownOriginals:
+    def of(cls, vault: Vault, allowed: Callable[[Path], bool] = os.path.exists) -> KnownOriginals:
         """The originals of a vault.
 
         Args:
             allowed: whether a path may be read and exists.
         """
-        here: dict[Path, str] = {}
-        missing, keys = [], 0
+        here: dict[Path, None] = {}
+        missing = []
         for record in vault.originals():
             paths = [path for path in map(path_from, record.paths) if allowed(path)]
-            here |= {path: path.name for path in paths}
-            if paths:
-                keys += record.keys
-            else:
+            here |= dict.fromkeys(paths)
+            if not paths:
                 missing.append(record.name)
-        return cls(tuple(here), tuple(here.values()), tuple(missing), keys)
+        return cls(tuple(here), tuple(path.name for path in here), tuple(missing))

@@ -1,23 +1,31 @@
-"""Which of the vault's originals a suspect descends from, when the officer chose none."""
+"""All originals of the vault on one suspect, when the officer chose none.
+
+Every key of every original is tried, also if the lineage excludes it: a suspect could be built so that its lineage
+excludes the original of a mark that it carries. Every verdict is corrected for all of these keys.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+import os
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import irwm
-from irwm.errors import IrwmError, path_from, shown_path
+from irwm.errors import CancelledError, IrwmError, path_from, shown_path
 from irwm.report.structure import plain
+from storage.records import OriginalRecord
 from storage.vault import Vault
 from ui.services.examining import Examined, Keys
-from ui.services.known_originals import KnownOriginals
 from ui.services.request import InvestigateRequest
 from ui.services.results import OriginalRow
 from ui.services.work import Work
 
-# Originals whose keys are tried: those that the suspect descends from, or else the likeliest of the undecided.
-MOST_DERIVED, MOST_UNDECIDED = 4, 2
+GONE = "It is no longer where a release was made from it."
+NOT_ASKED = "It was added after this request, or it may not be read here."
+REPLACED = "Another model is now where a release was made from it."
+OTHER_LAYERS = "Some of its keys were made for another model with the same embedding, which is not here."
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -29,87 +37,174 @@ class Candidate:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Chosen:
-    """The originals whose keys are tried, and a row for each original that was compared; none if one was chosen."""
+class Read:
+    """A candidate whose keys were tried."""
 
-    candidates: tuple[Candidate, ...]
-    rows: tuple[OriginalRow, ...] = ()
-
-    def told(self, examined: Sequence[Examined]) -> list[OriginalRow]:
-        """The rows, with the results of the candidates."""
-        done = {shown_path(each.original.path): found for each, found in zip(self.candidates, examined, strict=True)}
-        rows: list[OriginalRow] = []
-        for row in self.rows:
-            found = done.get(row["path"])
-            if found is not None:
-                verdict, reason = found.said
-                row = {**row, "keys": len(found.keys.keys), "verdict": verdict, "reason": reason}
-            rows.append(row)
-        return rows
+    candidate: Candidate
+    examined: Examined
 
 
-def chosen(request: InvestigateRequest, vault: Vault, device: str, work: Work) -> Chosen:
-    """The original of a request with its keys, or those of the vault that the suspect may descend from.
+@dataclass(frozen=True, slots=True, eq=False)
+class Compared:
+    """All originals of the vault on one suspect.
+
+    Attributes:
+        best: the candidate to report: the strongest finding, else one that is inconclusive.
+        read: the candidates whose keys were tried, the strongest first.
+        open: rows of the originals of which keys were not tried.
+    """
+
+    best: Candidate
+    read: tuple[Read, ...]
+    open: tuple[OriginalRow, ...]
+
+    @property
+    def rows(self) -> list[OriginalRow]:
+        """A row for each original, the strongest first."""
+        return [*(_row(each, len(self.read)) for each in self.read), *self.open]
+
+    @property
+    def extra(self) -> dict[str, str]:
+        """The sentences about the others in the report of the best candidate, by label."""
+        best, *others = self.read
+        found = [f"{row['name']} ({', '.join(row['whose'])})" for row in self.rows[1:] if row["verdict"] == "found"]
+        p = _p(best, len(self.read))
+        said = {"Originals whose keys were tried": str(len(self.read))}
+        if found:
+            said |= {"Also found, marks of other originals": "; ".join(found)}
+        if self.open:
+            said |= {"Originals of which keys were not tried": "; ".join(row["name"] for row in self.open)}
+        if others and p is not None:
+            said |= {"Chance that an unrelated model agrees as closely with any of the originals": f"{p:.2g}"}
+        return said
+
+
+def candidates(
+    request: InvestigateRequest, vault: Vault, work: Work
+) -> tuple[tuple[Candidate, ...], tuple[OriginalRow, ...]]:
+    """The originals whose keys can be tried, and a row for each original of which keys are left out.
 
     Raises:
-        IrwmError: no original can be compared, or no key is left.
+        IrwmError: no key of any original is left.
     """
-    if request.original:
-        original = irwm.open_checkpoint(request.original)
-        return Chosen((Candidate(original, Keys.chosen(vault, request, original, work)),))
     asked = {path_from(path) for path in request.originals}
-    known = KnownOriginals.of(vault, lambda path: path in asked and path.exists())
-    opened: list[irwm.Checkpoint] = []
-    rows = [missing_row(name) for name in known.missing]
-    for path in known.here:
+    found: list[Candidate] = []
+    rows: list[OriginalRow] = []
+    for record in vault.originals():
+        wanted = set(vault.key_ids(request.matching, model_fingerprint=record.fingerprint))
+        if not wanted:
+            continue
+        own, unusable, reason = _of_record(record, request, vault, work, asked)
+        found += own
+        left = wanted - unusable - {id for each in own for id in each.keys.ids}
+        if left:
+            rows.append(_left_out(record, reason if not own else OTHER_LAYERS))
+    if not found:
+        raise IrwmError(
+            "no key of any original of the vault can be tried",
+            found=rows[0]["reason"] if rows else None,
+            advice="Choose the original that the suspect may come from",
+        )
+    total = sum(len(each.keys.keys) for each in found)
+    return tuple(_corrected(each, total) for each in found), tuple(rows)
+
+
+def _corrected(candidate: Candidate, total: int) -> Candidate:
+    """The candidate with the correction for the keys of all candidates."""
+    keys = candidate.keys
+    elsewhere = total - len(keys.keys)
+    return replace(candidate, keys=replace(keys, elsewhere=elsewhere, held=keys.held + elsewhere))
+
+
+def _of_record(
+    record: OriginalRecord, request: InvestigateRequest, vault: Vault, work: Work, asked: set[Path]
+) -> tuple[list[Candidate], set[str], str]:
+    """The candidates among the paths of one record, each with keys that no other has; the keys that are of the wrong
+    kind or damaged; and why there is no candidate."""
+    found: list[Candidate] = []
+    taken: set[str] = set()
+    unusable: set[str] = set()
+    reason = GONE
+    for path in map(path_from, record.paths):
+        if path not in asked:
+            reason = NOT_ASKED if os.path.exists(path) else reason
+            continue
+        if not os.path.exists(path):
+            continue
         try:
-            opened.append(irwm.open_checkpoint(path))
+            original = irwm.open_checkpoint(path)
+            if original.fingerprint != record.fingerprint:
+                reason = REPLACED
+                continue
+            keys, _ = Keys.fitting(vault, request, original, work)
         except IrwmError as error:
-            rows.append(failed_row(path, error))
-    found = irwm.compare_originals(request.suspect, opened, device, work.progress)
-    rows = [*map(compared_row, found), *rows]
-    likely = [each.original for each in found if each.derived][:MOST_DERIVED]
-    if not likely:
-        likely = [each.original for each in found if each.lineage and not each.excluded][:MOST_UNDECIDED]
-    if not likely:
-        likely = [each.original for each in found if each.lineage][:1]
-    candidates: list[Candidate] = []
-    problem: IrwmError | None = next((each.problem for each in found if each.problem), None)
-    for original in likely:
+            reason = str(error)
+            continue
+        ids = set(keys.ids)
+        unusable = set(vault.key_ids(request.matching, model_fingerprint=record.fingerprint)) - ids - set(keys.misfits)
+        if ids - taken:
+            taken |= ids
+            found.append(Candidate(original, keys))
+    return found, unusable, reason
+
+
+def compare(
+    found: Sequence[Candidate],
+    rows: Sequence[OriginalRow],
+    read: Callable[[Candidate], Examined],
+) -> Compared:
+    """Try the keys of every candidate.
+
+    Args:
+        found, rows: from `candidates`.
+        read: tries the keys of one of them.
+
+    Raises:
+        IrwmError: the suspect cannot be examined with any of them.
+    """
+    done: list[Read] = []
+    left = list(rows)
+    problem: IrwmError | None = None
+    for candidate in found:
         try:
-            candidates.append(Candidate(original, Keys.chosen(vault, request, original, work)))
+            done.append(Read(candidate, read(candidate)))
+        except CancelledError:
+            raise
         except IrwmError as error:
             problem = error
-    if not candidates:
-        raise problem or IrwmError(
-            "none of the vault’s originals can be compared with this suspect",
-            found=f"originals in the vault: {len(known.here) + len(known.missing)}, of these here: {len(known.here)}",
-            advice="Choose the original that it may come from",
-        )
-    tried, held = (sum(values) for values in zip(*((len(c.keys.keys), c.keys.held) for c in candidates), strict=True))
-    corrected = (
-        replace(each, keys=replace(each.keys, elsewhere=tried - len(each.keys.keys), held=held, originals=len(found)))
-        for each in candidates
-    )
-    return Chosen(tuple(corrected), tuple(rows))
+            path = candidate.original.path
+            left.append(_empty(shown_path(path), path.name, str(error)))
+    if not done:
+        assert problem is not None
+        raise problem
+    done.sort(key=lambda each: each.examined.strength)
+    return Compared(done[0].candidate, tuple(done), tuple(left))
 
 
-def compared_row(found: irwm.Comparison) -> OriginalRow:
-    if found.lineage is None:
-        return failed_row(found.original.path, found.problem)
+def _row(read: Read, originals: int) -> OriginalRow:
+    path, examined = read.candidate.original.path, read.examined
+    verdict, reason = examined.said
+    lineage = examined.findings[examined.best].lineage
     row: OriginalRow = plain({
-        "path": shown_path(found.original.path), "name": found.original.path.name, "lineage": found.lineage.status,
-        "similarity": found.lineage.similarity, "p": found.p, "keys": 0, "verdict": "", "reason": found.lineage.reason,
+        "path": shown_path(path), "name": path.name, "lineage": lineage.status, "similarity": lineage.similarity,
+        "p": _p(read, originals), "keys": len(examined.keys.keys), "verdict": verdict, "whose": examined.people,
+        "reason": reason,
     })  # fmt: skip
     return row
 
 
-def failed_row(path: Path, problem: IrwmError | None) -> OriginalRow:
-    return {**missing_row(path.name), "path": shown_path(path), "reason": str(problem or "")}
+def _p(read: Read, originals: int) -> float | None:
+    """The p of the lineage, corrected for the number of originals; None if it is not known."""
+    p = read.examined.findings[read.examined.best].lineage.p
+    return None if math.isnan(p) else min(1.0, p * originals)
 
 
-def missing_row(name: str) -> OriginalRow:
+def _left_out(record: OriginalRecord, reason: str) -> OriginalRow:
+    return _empty("", record.name, reason)
+
+
+def _empty(path: str, name: str, reason: str) -> OriginalRow:
     return {
-        "path": "", "name": name, "lineage": "", "similarity": None, "p": None, "keys": 0, "verdict": "",
-        "reason": "It is no longer where a release was made from it.",
+        "path": path, "name": name, "lineage": "", "similarity": None, "p": None, "keys": 0, "verdict": "", "whose": [],
+        "reason": reason,
     }  # fmt: skip

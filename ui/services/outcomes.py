@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from ui.services.results import KeyRow
 
 WRITTEN, FOUND, NOT_FOUND, INCONCLUSIVE, STOPPED, ERROR = (
     "written", "found", "not found", "inconclusive", "stopped", "error",
@@ -16,3 +20,13 @@ PARTS = ("problem", "file", "tensor", "expected", "found", "advice")
 def error_parts(error: Any) -> dict[str, str | None]:
     """An `IrwmError` in the form of the job's row and of `ui.components.notices`."""
     return {"type": type(error).__name__} | {part: getattr(error, part) for part in PARTS}
+
+
+def whose(verdict: str, rows: Iterable[KeyRow]) -> list[str]:
+    """The recipients that a finding points to: those named by their noise, else the one of the most likely mark."""
+    if verdict != FOUND:
+        return []
+    listed = list(rows)
+    named = [row for row in listed if row["named"]]
+    marks = named or [row for row in listed if row["verdict"] == FOUND][:1]
+    return [row["recipient"] or row["owner"] for row in marks]

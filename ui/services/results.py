@@ -106,7 +106,8 @@ class OriginalRow(TypedDict):
     """An original of the vault that was compared with a suspect.
 
     `p` is the chance that an unrelated model agrees as closely with any of the originals; None if not known. `keys` is
-    the number of its keys that were tried. `verdict` is "" if none was.
+    the number of its keys that were tried. If it is 0, `verdict` is "" and `reason` says why. `whose` names the people
+    that a finding points to.
     """
 
     path: str
@@ -116,6 +117,7 @@ class OriginalRow(TypedDict):
     p: float | None
     keys: int
     verdict: str
+    whose: list[str]
     reason: str
 
 

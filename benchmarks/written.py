@@ -15,7 +15,7 @@ import io
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TextIO
@@ -63,18 +63,30 @@ def _running() -> str:
     return stamp(f"python -m {module} {options}".rstrip(), digest(module_of(module, options)))
 
 
+def require_places(page: str, names: Sequence[str]) -> None:
+    """Check that docs/`page` has the markers of these tables, before they are measured.
+
+    Raises:
+        SystemExit: it has not.
+    """
+    text = (DOCS / page).read_text(encoding="utf-8")
+    for name in names:
+        begin, end = f"<!-- {name} -->\n", f"<!-- /{name} -->"
+        if end not in text.partition(begin)[2]:
+            raise SystemExit(f"{DOCS / page} has no place for {name}: add {begin.strip()} and {end}")
+
+
 def write_table(page: str, name: str, text: str) -> None:
     """Put `text` between `<!-- name -->` and `<!-- /name -->` of docs/`page`, below the line with its command.
 
     Raises:
         SystemExit: the page has no such markers.
     """
+    require_places(page, [name])
     path = DOCS / page
     begin, end = f"<!-- {name} -->\n", f"<!-- /{name} -->"
     before, _, rest = path.read_text(encoding="utf-8").partition(begin)
-    _, found, after = rest.partition(end)
-    if not found:
-        raise SystemExit(f"{path} has no place for {name}: {begin.strip()} and {end}")
+    _, _, after = rest.partition(end)
     path.write_text(f"{before}{begin}{_running()}\n{text.strip()}\n\n{end}{after}", encoding="utf-8")
 
 

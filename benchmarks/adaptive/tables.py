@@ -85,11 +85,16 @@ def cheapest(outcomes: Sequence[Outcome]) -> str:
         own = [each for each in outcomes if (each.model, each.preset) == (model, preset)]
         cells = []
         for odds, _ in EVIDENCE.values():
-            hidden = [each for each in own if odds(each) > FOUND_LOG10_RISK and not math.isnan(each.cost)]
-            least = min(hidden, key=lambda each: each.cost, default=None)
+            hidden = [each for each in own if odds(each) > FOUND_LOG10_RISK]
+            least = min(hidden, key=_cost, default=None)
             cells.append("none" if least is None else f"{price(least)}: {least.attack}")
         lines.append(f"| {' | '.join((f'{model}, {preset}', str(len(own)), *cells))} |")
     return "\n".join(lines)
+
+
+def _cost(each: Outcome) -> float:
+    """The cost of a copy; none if the attacker's own loader undoes the change."""
+    return 0.0 if math.isnan(each.cost) else each.cost
 
 
 def curves(outcomes: Sequence[Outcome]) -> Figure:
@@ -100,8 +105,8 @@ def curves(outcomes: Sequence[Outcome]) -> Figure:
     for line, model in zip(axes, models, strict=True):
         for panel, preset in zip(line, presets, strict=True):
             own = [each for each in outcomes if (each.model, each.preset) == (model, preset)]
-            own = sorted((each for each in own if not math.isnan(each.cost)), key=lambda each: each.cost)
-            costs = [max(LEAST_COST, each.cost) for each in own]
+            own.sort(key=_cost)
+            costs = [max(LEAST_COST, _cost(each)) for each in own]
             for name, (odds, colour) in EVIDENCE.items():
                 weakest = np.maximum.accumulate([odds(each) for each in own])
                 panel.step([*costs, MOST_COST], [*-weakest, -weakest[-1]], where="post", color=colour, label=name)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, replace
@@ -12,8 +13,10 @@ from typing import Any
 
 import pytest
 
+from benchmarks import written
 from benchmarks.adaptive import attacker as module
-from benchmarks.adaptive.attacker import EXPENSIVE, LADDERS, Attacker, Outcome, Saved
+from benchmarks.adaptive.__main__ import main
+from benchmarks.adaptive.attacker import EXPENSIVE, GROUPS, LADDERS, Attacker, Outcome, Saved
 from benchmarks.adaptive.tables import cheapest, curves
 from benchmarks.reproduce import __main__ as command
 from benchmarks.reproduce import adaptive as experiment
@@ -127,8 +130,25 @@ def test_curves_show_the_weakest_evidence_up_to_each_cost() -> None:
     figure = curves([FOUND, replace(FOUND, cost=0.5), replace(MISSED, cost=0.2), replace(FOUND, cost=math.nan)])
     (panel,) = figure.axes
     lines = {line.get_label(): line for line in panel.lines}
-    assert list(lines["both"].get_xdata()) == [0.02, 0.2, 0.5, 20.0]
-    assert list(lines["both"].get_ydata()) == [80, 1, 1, 1]
+    assert list(lines["both"].get_xdata()) == [0.001, 0.02, 0.2, 0.5, 20.0]
+    assert list(lines["both"].get_ydata()) == [80, 80, 1, 1, 1]
+
+
+def test_copy_that_only_the_attackers_loader_opens_costs_nothing() -> None:
+    stored = replace(MISSED, attack="stored otherwise", cost=math.nan)
+    line = cheapest([MISSED, stored]).splitlines()[2]
+    assert line.count("does not run as stored: stored otherwise") == 3
+
+
+@pytest.mark.parametrize("groups", [["listed"], list(GROUPS)], ids=["one group", "all groups"])
+def test_missing_place_for_a_table_is_reported_before_the_work(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, groups: list[str]
+) -> None:
+    monkeypatch.setattr(written, "DOCS", tmp_path)
+    (tmp_path / "adaptive.md").write_text("<!-- literature -->\n<!-- /literature -->\n", encoding="utf-8")
+    monkeypatch.setattr(sys, "argv", ["adaptive", "--write", "--groups", *groups])
+    with pytest.raises(SystemExit, match="no place for measured"):
+        main()
 
 
 def results(*outcomes: Outcome) -> dict[str, Any]:

@@ -82,13 +82,29 @@ class JobFiles:
             raise self._failed("read", name, error) from error
         if not content.startswith(MARK):
             return sealer.open(content, self.place(f"file {name}"))
-        pieces = []
-        for line in content.splitlines():
-            piece = opened_line(sealer, self.place(f"line {name}"), line)
-            if piece is None:
-                raise DamagedRecordError("jobs", self.job)
-            pieces.append(piece)
-        return "".join(pieces).encode("utf-8")
+        pieces = self._pieces(sealer, name, content)
+        if None in pieces:
+            raise DamagedRecordError("jobs", self.job)
+        return "".join(filter(None, pieces)).encode("utf-8")
+
+    def pieces(self, name: str) -> list[str | None]:
+        """The pieces of a file that grew, in order: None for one that was changed or, after a loss of power, cut short.
+        None at all if there is no such file.
+
+        Raises:
+            JobSealedError, StorageError
+        """
+        sealer = self._require()
+        try:
+            return self._pieces(sealer, name, self._path(name).read_bytes())
+        except FileNotFoundError:
+            return []
+        except OSError as error:
+            raise self._failed("read", name, error) from error
+
+    def _pieces(self, sealer: Sealer, name: str, content: bytes) -> list[str | None]:
+        place = self.place(f"line {name}")
+        return [opened_line(sealer, place, line) for line in content.splitlines()]
 
     def _require(self) -> Sealer:
         if self.sealer is None:

@@ -127,6 +127,7 @@ def hub(tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> Iterato
         monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", found.address)
         monkeypatch.setattr("huggingface_hub.constants.HUGGINGFACE_CO_URL_TEMPLATE", template)
         monkeypatch.setenv("HF_TOKEN", TOKEN)
+        monkeypatch.setenv("HF_ENDPOINT", found.address)  # for processes that are started later
         yield found
 
 

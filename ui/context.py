@@ -42,6 +42,7 @@ class Context:
         drafts: unused input of Protect's wizard.
         next_steps: the buttons below Protect's receipt, set when that page is built, so that the pages they lead to
             can wire them.
+        investigate: the page Investigate, set when it is built, so that another page can fill it in.
         settings_form: Protect's form of settings, set when that page is built, so that another page can fill it in.
     """
 
@@ -58,6 +59,7 @@ class Context:
     top: Any = None
     settings_form: Any = None
     next_steps: Any = None
+    investigate: Any = None
     drafts: Drafts = field(default_factory=Drafts)
 
     def __post_init__(self) -> None:

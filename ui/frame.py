@@ -18,12 +18,13 @@ from ui.components.lock_gate import LockGate, wire
 from ui.components.plain_blocks import PlainBlocks
 from ui.components.restore_box import restore_box
 from ui.context import Context
-from ui.pages import about, api, cases, explore, investigate, jobs, lab, protect, settings, vault, verify
+from ui.pages import about, api, cases, explore, investigate, jobs, lab, protect, settings, vault, verify, watch
 
 # Name in the address, label, page.
 PAGES: tuple[tuple[str, str, ModuleType], ...] = (
     ("protect", "Protect", protect),
     ("investigate", "Investigate", investigate),
+    ("watch", "Watch", watch),
     ("cases", "Cases", cases),
     ("explore", "Explore", explore),
     ("lab", "Lab", lab),

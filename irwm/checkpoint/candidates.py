@@ -58,15 +58,18 @@ class Candidates:
         return "." if path == self.folder else _name(path.relative_to(self.folder))
 
 
-def find_checkpoints(folder: str | Path) -> Candidates:
+def find_checkpoints(folder: str | Path, most: int = MOST_CANDIDATES) -> Candidates:
     """The checkpoints in a folder and in the folders below it. Reads no weights.
+
+    Args:
+        most: number of checkpoints after which the search ends.
 
     Raises:
         SweepFolderError: the folder cannot be read.
     """
     try:
         root = path_from(folder).resolve(strict=True)
-        search = _Search(root)
+        search = _Search(root, most)
         search.look(root, 0)
     except (OSError, RuntimeError, ValueError) as error:  # a loop of links, or a path with NUL
         found = error.strerror if isinstance(error, OSError) else str(error)
@@ -101,8 +104,8 @@ def others_in(folder: Path, read: Iterable[Path]) -> tuple[str, ...]:
 class _Search:
     """One walk; `seen` prevents walking a linked folder twice or endlessly."""
 
-    def __init__(self, root: Path) -> None:
-        self.root = root
+    def __init__(self, root: Path, most: int) -> None:
+        self.root, self.most = root, most
         self.found: list[tuple[Path, WeightSet]] = []
         self.unread: list[Path] = []
         self.refused: list[str] = []
@@ -129,7 +132,7 @@ class _Search:
         if self.index_bytes > MOST_INDEX_BYTES:
             self.cut = True
             return
-        sets, left = weight_sets(folder, sorted(files)), MOST_CANDIDATES - len(self.found)
+        sets, left = weight_sets(folder, sorted(files)), self.most - len(self.found)
         self.cut = self.cut or len(sets) > left
         self.found += [(folder, each) for each in sets[:left]]
         for path in sorted(folders):
@@ -182,7 +185,7 @@ class _Search:
                     self.refused.append(self._name(path))
 
     def _full(self) -> bool:
-        return self.scanned >= MOST_SCANNED or len(self.found) >= MOST_CANDIDATES
+        return self.scanned >= MOST_SCANNED or len(self.found) >= self.most
 
     def _name(self, path: Path) -> str:
         return _name(path.relative_to(self.root))

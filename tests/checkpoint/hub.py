@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
-from urllib.parse import parse_qs, unquote, urlsplit
+from urllib.parse import parse_qs, unquote, urlencode, urlsplit
 
 # Larger files are in the hub's large file storage.
 LARGE = 100_000
@@ -25,6 +25,9 @@ REPOSITORY = "acme/model-8b"
 ADDRESS = f"hf://{REPOSITORY}"
 TOKEN = "hf_quuxholm"
 _RANGE = re.compile(r"bytes=(\d+)-(\d+)")
+_API = re.compile(r"/api/models/(?P<repository>[^/]+/[^/]+)/(?P<call>revision|tree)/(?P<revision>.+)")
+_RESOLVE = re.compile(r"/(?P<repository>[^/]+/[^/]+)/resolve/(?P<revision>[^/]+)/(?P<resolve>.+)")
+_STORED = re.compile(r"/(signed|api/resolve-cache)/(?P<repository>[^/]+/[^/]+)/(?P<name>.+)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +51,8 @@ class Hub:
         requests: all requests so far.
         fault: changes an answer; called with the handler, the file and the range before a large file is sent. Returns
             whether it answered itself.
-        page: how many files are in one page of the list.
+        page: how many files, or models, are in one page of a list.
+        models: other repositories, by name: their commits and folders. The list of models has them and no others.
     """
 
     folder: Path
@@ -59,6 +63,7 @@ class Hub:
     address: str = ""
     store: str = ""
     large: int = LARGE
+    models: dict[str, tuple[str, Path]] = field(default_factory=dict)
     _digests: dict[tuple[str, int], str] = field(default_factory=dict)
 
     @property
@@ -71,10 +76,23 @@ class Hub:
             self._digests[key] = hashlib.sha256(file.read_bytes()).hexdigest()
         return self._digests[key]
 
-    def tree(self) -> list[dict[str, Any]]:
+    def repository(self, name: str) -> tuple[str, Path] | None:
+        """The commit and the folder of a repository."""
+        return (self.commit, self.folder) if name == REPOSITORY else self.models.get(name)
+
+    def listed(self, query: Mapping[str, list[str]]) -> list[dict[str, str]]:
+        """The models of an author, or with a word in their names."""
+        author, word = query.get("author", [""])[0], query.get("search", [""])[0]
+        return [
+            {"_id": "1", "id": name, "sha": commit}
+            for name, (commit, _) in self.models.items()
+            if name.startswith(f"{author}/" if author else "") and word in name
+        ]
+
+    def tree(self, folder: Path) -> list[dict[str, Any]]:
         found = []
-        for file in sorted(self.folder.rglob("*")):
-            name, size = str(file.relative_to(self.folder)), file.stat().st_size
+        for file in sorted(folder.rglob("*")):
+            name, size = str(file.relative_to(folder)), file.stat().st_size
             if file.is_dir():
                 found.append({"type": "directory", "oid": "d" * 40, "size": 0, "path": name})
                 continue
@@ -110,33 +128,48 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _answer(self, path: str, query: Mapping[str, list[str]]) -> None:
         hub = self.hub
-        if path.startswith("/signed/"):
-            self.send_file(hub.folder / path.removeprefix("/signed/"))
-        elif path.startswith(f"/api/models/{REPOSITORY}/revision/"):
-            revision = path.rsplit("/", 1)[1]
-            known = revision in ("main", hub.commit)
-            self.send_json({"sha": hub.commit, "id": REPOSITORY} if known else {"error": "?"}, 200 if known else 404)
-        elif path == f"/api/models/{REPOSITORY}/tree/{hub.commit}":
-            start = int(query.get("cursor", ["0"])[0])
-            found = hub.tree()
-            more = {}
-            if start + hub.page < len(found):
-                more = {"Link": f'<{hub.address}{path}?recursive=true&cursor={start + hub.page}>; rel="next"'}
-            self.send_json(found[start : start + hub.page], 200, more)
-        elif path.startswith(f"/{REPOSITORY}/resolve/"):
-            commit, _, name = path.removeprefix(f"/{REPOSITORY}/resolve/").partition("/")
-            file = hub.folder / name
-            if commit not in ("main", hub.commit) or not file.is_file():
-                self.send_json({"error": "Entry not found"}, 404)
-            elif file.stat().st_size > hub.large:
-                linked = {"X-Repo-Commit": hub.commit, "X-Linked-Etag": f'"{hub.sha256(file)}"'}
-                self.redirect(302, f"{hub.store}/signed/{name}?signature=abc", linked)
-            else:
-                self.redirect(307, f"/api/resolve-cache/{name}", {"X-Repo-Commit": hub.commit})
-        elif path.startswith("/api/resolve-cache/"):
-            self.send_file(hub.folder / path.removeprefix("/api/resolve-cache/"))
+        if path == "/api/models":
+            self.send_page(path, query, hub.listed(query))
+            return
+        store = _STORED.fullmatch(path)
+        if store is not None:
+            found = hub.repository(store["repository"])
+            self.send_file(found[1] / store["name"] if found else Path("missing"))
+            return
+        asked = _API.fullmatch(path) or _RESOLVE.fullmatch(path)
+        found = hub.repository(asked["repository"]) if asked else None
+        if asked is None or found is None:
+            self.send_json({"error": "not found"}, 404)
+            return
+        repository, (commit, folder) = asked["repository"], found
+        if "resolve" in asked.groupdict():
+            self._resolve(repository, commit, folder, asked["revision"], asked["resolve"])
+        elif asked["call"] == "revision":
+            known = asked["revision"] in ("main", commit)
+            self.send_json({"sha": commit, "id": repository} if known else {"error": "?"}, 200 if known else 404)
+        elif asked["revision"] == commit:
+            self.send_page(path, query, hub.tree(folder))
         else:
             self.send_json({"error": "not found"}, 404)
+
+    def _resolve(self, repository: str, commit: str, folder: Path, revision: str, name: str) -> None:
+        hub, file = self.hub, folder / name
+        if revision not in ("main", commit) or not file.is_file():
+            self.send_json({"error": "Entry not found"}, 404)
+        elif file.stat().st_size > hub.large:
+            linked = {"X-Repo-Commit": commit, "X-Linked-Etag": f'"{hub.sha256(file)}"'}
+            self.redirect(302, f"{hub.store}/signed/{repository}/{name}?signature=abc", linked)
+        else:
+            self.redirect(307, f"/api/resolve-cache/{repository}/{name}", {"X-Repo-Commit": commit})
+
+    def send_page(self, path: str, query: Mapping[str, list[str]], found: list[Any]) -> None:
+        """One page of a list, with the address of the next one."""
+        start, more = int(query.get("cursor", ["0"])[0]), {}
+        if start + self.hub.page < len(found):
+            kept = {name: values for name, values in query.items() if name != "cursor"}
+            following = urlencode({**kept, "cursor": [start + self.hub.page]}, doseq=True)
+            more = {"Link": f'<{self.hub.address}{path}?{following}>; rel="next"'}
+        self.send_json(found[start : start + self.hub.page], 200, more)
 
     def redirect(self, status: int, place: str, headers: Mapping[str, str]) -> None:
         self.send_response(status)

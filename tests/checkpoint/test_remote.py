@@ -26,7 +26,7 @@ from irwm.checkpoint.remote import headers, listing, mirror, store, web
 from irwm.checkpoint.remote.address import is_address, parse
 from irwm.checkpoint.remote.servers import require_allowed
 from irwm.errors import IrwmError, NotACheckpointError, ParameterError, RemoteError
-from tests.checkpoint.hub import ADDRESS, Hub, put
+from tests.checkpoint.hub import ADDRESS, REPOSITORY, Hub, put
 from tests.conftest import Marked
 
 
@@ -215,7 +215,7 @@ def test_rate_limits_are_waited_for(hub: Hub, demo_path: Path) -> None:
 )
 def test_names_that_lead_out_of_the_folder_are_refused(hub: Hub, monkeypatch, path: str, cache: Path) -> None:
     entry = {"type": "file", "oid": "0" * 40, "size": 3, "path": path}
-    monkeypatch.setattr(Hub, "tree", lambda self: [entry])
+    monkeypatch.setattr(Hub, "tree", lambda self, folder: [entry])
     with pytest.raises(RemoteError, match="name"):
         irwm.open_checkpoint(ADDRESS)
     assert not cache.exists()
@@ -235,7 +235,7 @@ def test_only_allowed_servers_are_asked(hub: Hub, demo_path: Path, monkeypatch: 
     put(hub, demo_path)
     for allowed in ("", "example.com", "7.0.0.1"):
         monkeypatch.setenv("IRWM_SERVERS", allowed)
-        for address in (ADDRESS, f"{hub.store}/signed/model.safetensors", "s3://bucket/demo"):
+        for address in (ADDRESS, f"{hub.store}/signed/{REPOSITORY}/model.safetensors", "s3://bucket/demo"):
             with pytest.raises(RemoteError, match="not allowed"):
                 irwm.open_suspect(address)
     assert hub.requests == []
@@ -324,10 +324,10 @@ def test_weights_on_a_web_server(hub: Hub, demo_path: Path, count: int) -> None:
     name = "model.safetensors"
     if count > 1:
         name = split(hub.folder, count)
-    suspect = irwm.open_checkpoint(f"{hub.store}/signed/{name}")
+    suspect = irwm.open_checkpoint(f"{hub.store}/signed/{REPOSITORY}/{name}")
     torch.testing.assert_close(suspect.embedding(), irwm.open_checkpoint(demo_path).embedding(), rtol=0, atol=0)
     with pytest.raises(RemoteError, match="no such file"):
-        irwm.open_checkpoint(f"{hub.store}/signed/other.safetensors")
+        irwm.open_checkpoint(f"{hub.store}/signed/{REPOSITORY}/other.safetensors")
 
 
 def split(folder: Path, count: int) -> str:
@@ -465,7 +465,7 @@ def test_neighbours_that_a_server_refuses_are_absent(hub: Hub, demo_path: Path, 
     put(hub, demo_path)
     refuse = answers(status)
     hub.fault = lambda handler, file, start, stop: file.suffix == ".json" and refuse(handler, file, start, stop)
-    suspect = irwm.open_checkpoint(f"{hub.store}/signed/model.safetensors?signature=abc")
+    suspect = irwm.open_checkpoint(f"{hub.store}/signed/{REPOSITORY}/model.safetensors?signature=abc")
     assert suspect.config == {}
     assert suspect.vocab_size == 4096
 
@@ -477,7 +477,7 @@ def test_neighbours_that_a_server_may_deliver_later_are_not_absent(hub: Hub, dem
     refuse = answers(status)
     hub.fault = lambda handler, file, start, stop: file.suffix == ".json" and refuse(handler, file, start, stop)
     with pytest.raises(RemoteError):
-        irwm.open_checkpoint(f"{hub.store}/signed/model.safetensors?signature=abc")
+        irwm.open_checkpoint(f"{hub.store}/signed/{REPOSITORY}/model.safetensors?signature=abc")
 
 
 def test_list_of_files_that_does_not_end_is_refused(hub: Hub, demo_path: Path) -> None:
@@ -499,7 +499,7 @@ def test_folder_is_never_cut_short(hub: Hub, demo_path: Path, monkeypatch: pytes
 def test_servers_without_versions_are_never_mixed(hub: Hub, demo_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     put(hub, demo_path)
     monkeypatch.setattr(web, "_etag", lambda answer: "")
-    address = f"{hub.store}/signed/model.safetensors"
+    address = f"{hub.store}/signed/{REPOSITORY}/model.safetensors"
     suspect = irwm.open_checkpoint(address)
     assert any("no version information" in note for note in suspect.notes)
     monkeypatch.setattr(listing, "_PROCESS", "another process")

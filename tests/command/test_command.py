@@ -283,7 +283,7 @@ def test_command_line_choices_match_known_names() -> None:
     assert set(UTILITIES) == set(requests.UTILITIES)
     assert PRESETS == ("standard", "many", "paper")
     assert set(TYPED.values()) == set(KNOWN_PRESETS)
-    assert COMMANDS == ("init", "protect", "investigate", "trace", "collect", "open-key", "attest")
+    assert COMMANDS == ("init", "protect", "investigate", "trace", "watch", "collect", "open-key", "attest")
     assert sorted(set(output.EXIT.values())) == [0, 1, 2, 3, 4]
 
 

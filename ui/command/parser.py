@@ -9,8 +9,8 @@ from typing import Any, NoReturn
 from ui.preset_names import TYPED
 
 INIT, PROTECT, INVESTIGATE, TRACE = "init", "protect", "investigate", "trace"
-COLLECT, OPEN_KEY, ATTEST = "collect", "open-key", "attest"
-COMMANDS = (INIT, PROTECT, INVESTIGATE, TRACE, COLLECT, OPEN_KEY, ATTEST)
+COLLECT, OPEN_KEY, ATTEST, WATCH = "collect", "open-key", "attest", "watch"
+COMMANDS = (INIT, PROTECT, INVESTIGATE, TRACE, WATCH, COLLECT, OPEN_KEY, ATTEST)
 DEVICES = ("auto", "cpu", "cuda")
 PRESETS = tuple(TYPED)
 UTILITIES = ("small", "yes", "no")
@@ -61,6 +61,17 @@ opened. A passphrase that is easy to guess is refused. No passphrase can be rese
 keys are lost, and the proof with them.
 
   python app.py init --passphrase-fd 3 3< passphrase.txt
+"""
+WATCH_ABOUT = """\
+Screens all models of the sources that were not screened before: compares them with the originals of the
+vault. A SOURCE is a folder, a folder of a bucket (s3://BUCKET/FOLDER), an organisation of the hub
+(hf://ORGANISATION), a search there (hf://?search=WORDS, hf://?filter=base_model:ORGANISATION/NAME), or one
+model's address. Servers must be allowed first: on the page Settings, or in IRWM_SERVERS.
+
+Keys are tried only on models that resemble an original, no controls are run, and no report is written.
+Run investigate on what it finds. A model that resembles no original is not cleared.
+
+  python app.py watch hf://acme --every 6
 """
 COLLECT_ABOUT = """\
 Asks a served model for log-probabilities and stores them in the new file OUT, as evidence of whose
@@ -149,6 +160,7 @@ def _parser() -> argparse.ArgumentParser:
     protect = command(PROTECT, "write a marked copy of a model", PROTECT_ABOUT)
     investigate = command(INVESTIGATE, "look for your marks in a suspect", INVESTIGATE_ABOUT)
     trace = command(TRACE, "find out whose copy a suspect is", TRACE_ABOUT)
+    watched = command(WATCH, "look for copies on a hub, in a bucket or in folders", WATCH_ABOUT)
     recorder = command(COLLECT, "record the answers of a served model", COLLECT_ABOUT)
     opened = command(OPEN_KEY, "write a key's own file, for an expert or a court", OPEN_KEY_ABOUT)
     opened.add_argument("key", metavar="KEY", help="its id in the vault, or the first characters of its fingerprint")
@@ -161,9 +173,10 @@ def _parser() -> argparse.ArgumentParser:
     )
     _add_protect(protect)
     _add_collect(recorder)
+    _add_watch(watched)
     for each in (investigate, trace):
         _add_investigate(each)
-    for each in (init, protect, investigate, trace, recorder, opened, attested):
+    for each in (init, protect, investigate, trace, watched, recorder, opened, attested):
         _add_common(each, device=each not in (init, recorder, opened, attested))
     return parser
 
@@ -243,6 +256,22 @@ def _add_investigate(parser: argparse.ArgumentParser) -> None:
         help="do not fit the original to text if no recipient is named, which takes minutes to days",
     )  # fmt: skip
     parser.add_argument("--report", metavar="DIR", help="copy the report's files into this new or empty folder")
+
+
+def _add_watch(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("sources", nargs="+", metavar="SOURCE", help="a folder or an address, see above")
+    parser.add_argument(
+        "--original", nargs="+", metavar="MODEL", help="compare only with these (default: all originals of the vault)"
+    )
+    parser.add_argument(
+        "--matching", default="", metavar="WORDS", help="keys with these words in owner, recipient or note"
+    )
+    parser.add_argument("--every", type=float, metavar="HOURS", help="again after so many hours, until it is stopped")
+    parser.add_argument("--most", type=int, metavar="N", help="suspects in one pass (default: 1000)")
+    parser.add_argument(
+        "--bytes", type=int, metavar="N", help="bytes of one suspect's embedding on a server (default: 4 GiB)"
+    )
+    parser.add_argument("--seconds", type=int, metavar="S", help="time for one suspect (default: 600)")
 
 
 def _add_collect(parser: argparse.ArgumentParser) -> None:

@@ -25,7 +25,7 @@ from ui import offline
 from ui.command import output, passphrase, words
 from ui.command.argument_paths import absolute, content, existing
 from ui.command.collect import collect
-from ui.command.parser import ATTEST, COLLECT, INIT, OPEN_KEY, PROTECT, TRACE
+from ui.command.parser import ATTEST, COLLECT, INIT, OPEN_KEY, PROTECT, TRACE, WATCH
 from ui.command.progress import Progress
 from ui.command.report_folder import check_free, copy_report
 from ui.command.stop import Stop
@@ -38,6 +38,7 @@ from ui.key_file import write_key
 from ui.passphrases import check_new
 from ui.preset_names import TYPED
 from ui.presets import preset_parameters
+from ui.services.outcomes import STOPPED
 from ui.services.recipients import Recipient, read_file, read_list
 from ui.settings import DEVICE, REPOSITORY, Settings
 
@@ -62,6 +63,8 @@ def run(given: Namespace, stop: Stop) -> output.Answer:
             return _open_key(given)
         if given.command == ATTEST:
             return _attest(given)
+        if given.command == WATCH:
+            return _watch(given, stop)
         return _init(given, stop) if given.command == INIT else _job(given, stop)
     except IrwmError as error:
         return words.of_error(given.command, error)
@@ -127,24 +130,66 @@ def _job(given: Namespace, stop: Stop) -> output.Answer:
     jobs = Jobs(settings.home).opened(vault.jobs_keys_to_seal())
     orphans.interrupt_dead(jobs)
     asked = _protect(given, vault, settings) if given.command == PROTECT else _examine(given, vault, jobs, settings)
-    progress = Progress(sys.stderr, given.quiet)
     stop.close()
     job = asked.start(vault, jobs)
     jobs = jobs.opened(jobs.key_of(job.id))  # all that is needed of the vault while it is locked
     vault.lock()
-    try:
-        job = _ended(job, jobs, stop, progress)
-    except Exception as error:
-        progress.end()
-        if not isinstance(error, IrwmError):
-            say(output.trace_of(error))
-        return words.of_lost(given.command, job, error)
-    progress.end()
+    job, lost = _followed(given, job, jobs, stop)
+    if lost is not None:
+        return words.of_lost(given.command, job, lost)
     try:
         copied = [] if report is None else copy_report(files_of(job, jobs), report)
     except IrwmError as error:
         return words.of_uncopied(given.command, job, error)
     return words.of_job(given.command, job, copied)
+
+
+def _watch(given: Namespace, stop: Stop) -> output.Answer:
+    """The answer of the last pass; those before it are printed when they are there. The vault stays unlocked."""
+    settings = _settings(given)
+    vault = _unlocked(given, settings)
+    wait = requests.positive("number of hours", given.every) * 3600 if given.every is not None else None
+    stop.close()
+    try:
+        while True:
+            jobs = Jobs(settings.home).opened(vault.jobs_keys_to_seal())
+            orphans.interrupt_dead(jobs)
+            job, lost = _followed(given, _watching(given, vault, jobs, settings).start(vault, jobs), jobs, stop)
+            answer = words.of_job(given.command, job) if lost is None else words.of_lost(given.command, job, lost)
+            if wait is None or lost is not None or stop.asked or answer["outcome"] == STOPPED:
+                return answer
+            say(printable(words.sentence(answer), 2000))
+            say(output.text(answer), sys.stdout)
+            if stop.wait(wait):
+                return output.document(given.command, STOPPED)
+    finally:
+        vault.lock()
+
+
+def _watching(given: Namespace, vault: Vault, jobs: Jobs, settings: Settings) -> Asked:
+    limits = {"most": given.most, "most_bytes": given.bytes, "seconds": given.seconds}
+    return requests.watch(
+        vault,
+        jobs,
+        [source if is_address(source) else shown_path(existing(source)) for source in given.sources],
+        originals=None if given.original is None else [existing(each) for each in given.original],
+        matching=given.matching,
+        device=settings.device,
+        **{name: value for name, value in limits.items() if value is not None},
+    )
+
+
+def _followed(given: Namespace, job: Job, jobs: Jobs, stop: Stop) -> tuple[Job, Exception | None]:
+    """The job once it is over; or its last known state, and why it could not be followed."""
+    progress = Progress(sys.stderr, given.quiet)
+    try:
+        return _ended(job, jobs, stop, progress), None
+    except Exception as error:
+        if not isinstance(error, IrwmError):
+            say(output.trace_of(error))
+        return job, error
+    finally:
+        progress.end()
 
 
 def _unlocked(given: Namespace, settings: Settings) -> Vault:

@@ -8,7 +8,7 @@ from typing import Any
 
 from irwm.errors import IrwmError
 from irwm.release import SIGNATURE_NAME, STALE_SIGNATURE
-from irwm.report.numbers import number
+from irwm.report.numbers import counted, number
 from storage.job_table import Job
 from ui.command.output import (
     ATTESTED,
@@ -29,6 +29,11 @@ from ui.units import size_text
 
 # Number of recipients that a sentence names; the document names all.
 _NAMED = 5
+# How a watch counts suspects, by result.
+_SCREENED = {
+    FOUND: "with a mark", INCONCLUSIVE: "inconclusive", NOT_FOUND: "alike but without a mark that was tried",
+    "no match": "like no original", "failed": "could not be examined",
+}  # fmt: skip
 
 
 def of_error(command: str | None, error: IrwmError) -> Answer:
@@ -103,6 +108,8 @@ def sentence(answer: Answer) -> str:
         return _written(result)
     if "suspects" in result:
         return _swept(result)
+    if "sources" in result:
+        return _watched(result)
     if outcome in (FOUND, NAMED):
         names = result["whose"]
         more = f" and {number(len(names) - _NAMED)} more" if len(names) > _NAMED else ""
@@ -138,6 +145,25 @@ def _written(result: Any) -> str:
 def _stopped_recording(result: Any) -> str:
     kept = result["answers_kept"]
     return f"Stopped; {number(kept)} answers are kept, and the same command continues with them."
+
+
+def _watched(result: Any) -> str:
+    """The results of this pass, and the findings so far."""
+    counts = result["counts"]
+    named = [f"{number(count)} {_SCREENED[word]}" for word, count in sorted(counts.items(), key=_of_word) if count]
+    new = f"{counted(sum(counts.values()), 'new suspect')}{': ' if named else ''}{', '.join(named)}."
+    left = sum(source["left"] for source in result["sources"])
+    failed = [source for source in result["sources"] if source["error"]]
+    more = f" {number(left)} are left for the next pass." if left else ""
+    more += "".join(f" {source['source']}: {_error(source['error'])}" for source in failed)
+    found = [row for row in result["rows"] if row["result"]["word"] == FOUND]
+    names = [f"{row['name']} ({', '.join(row['result']['whose'][:_NAMED])})" for row in found[:_NAMED]]
+    so_far = f" Found so far: {number(len(found))}: {'; '.join(names)}." if found else ""
+    return f"{new}{more}{so_far}"
+
+
+def _of_word(pair: tuple[str, int]) -> int:
+    return list(_SCREENED).index(pair[0])
 
 
 def _swept(result: Any) -> str:

@@ -73,16 +73,17 @@ def took_text(job: JobLine, now: datetime) -> str:
     return duration_text((ended - datetime.fromisoformat(job.started)).total_seconds())
 
 
-def where_text(page: int, size: int, total: int) -> str:
-    """The range of the jobs shown, and their total number.
+def where_text(page: int, size: int, total: int, one: str = "job") -> str:
+    """The range of the rows shown, and their total number.
 
     Args:
         page: counts from 0.
-        size: jobs on a page.
+        size: rows on a page.
+        one: the name of a row.
     """
     if total <= size:
-        return counted(total, "job")
-    return f"{number(page * size + 1)} to {number(min(total, (page + 1) * size))} of {number(total)} jobs"
+        return counted(total, one)
+    return f"{number(page * size + 1)} to {number(min(total, (page + 1) * size))} of {counted(total, one)}"
 
 
 def _word(kind: str, result: Any) -> str:
@@ -97,6 +98,10 @@ def _word(kind: str, result: Any) -> str:
         rows = result.get("rows", ())
         found = sum(row.get("verdict") == "found" for row in rows)
         return f"Found in {number(found)} of {number(len(rows))} suspects"
+    if kind == "watch":
+        counts = result.get("counts", {})
+        found = f", {number(counts['found'])} with a mark" if counts.get("found") else ""
+        return f"{counted(sum(counts.values()), 'new suspect')}{found}"
     if kind == "lab":
         return "Report written"
     if kind == "dispute":

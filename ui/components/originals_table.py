@@ -20,12 +20,17 @@ _MOST_NAMED = 8
 COLUMNS = (("Original", ""), ("Origin of the suspect", ""), ("Result", ""))
 
 
-def all_originals_html(known: KnownOriginals) -> str:
-    """What happens if no original is chosen; "" if the vault has no original that can be read."""
+def all_originals_html(known: KnownOriginals, *, several: bool = False) -> str:
+    """What happens if no original is chosen; "" if the vault has no original that can be read.
+
+    Args:
+        several: whether there are several suspects.
+    """
     if not known.here:
         return ""
-    said = Markup("The suspect is compared with <strong>{}</strong> of your vault: {}.").format(
-        counted(len(known.here), "original"), _names(known.names)
+    which = "Each suspect" if several else "The suspect"
+    said = Markup("{} is compared with <strong>{}</strong> of your vault: {}.").format(
+        which, counted(len(known.here), "original"), _names(known.names)
     )
     if known.missing:
         said += Markup(" Not where a release was made from them, and so left out: {}.").format(_names(known.missing))

@@ -50,8 +50,7 @@ def executor_for(work: int, scheduler: str, cancelled: Callable[[], bool]) -> It
     if workers < 2 or work < WORTH_A_POOL:
         yield None
         return
-    with _one_thread_each():
-        pool = ProcessPoolExecutor(workers, mp_context=multiprocessing.get_context("spawn"), initializer=_start_worker)
+    with pool_of(_nothing, (), workers) as pool:
         try:
             yield pool
         except BrokenProcessPool as error:
@@ -61,6 +60,24 @@ def executor_for(work: int, scheduler: str, cancelled: Callable[[], bool]) -> It
                 "a process that was scoring recipients ended without a result",
                 advice="The usual cause is too little memory. Close other programs, then start the task again",
             ) from error
+
+
+@contextlib.contextmanager
+def pool_of(prepare: Callable[..., None], args: tuple[object, ...], workers: int) -> Iterator[Executor]:
+    """Processes with one thread each, at most one for each core. Their end is not waited for.
+
+    Args:
+        prepare: called with `args` first in each process; both must be picklable.
+    """
+    with _one_thread_each():
+        pool = ProcessPoolExecutor(
+            max(1, min(workers, cores())),
+            mp_context=multiprocessing.get_context("spawn"),
+            initializer=_start_worker,
+            initargs=(prepare, args),
+        )
+        try:
+            yield pool
         finally:
             # No waiting: after Stop the task must end at once, and running workers end with its process group.
             pool.shutdown(wait=False, cancel_futures=True)
@@ -136,8 +153,13 @@ def end_with_parent() -> None:
     threading.Thread(target=watch, daemon=True).start()
 
 
-def _start_worker() -> None:
+def _start_worker(prepare: Callable[..., None], args: tuple[object, ...]) -> None:
     import torch
 
     end_with_parent()
     torch.set_num_threads(1)
+    prepare(*args)
+
+
+def _nothing() -> None:
+    """For workers that need no preparation."""

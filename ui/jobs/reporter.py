@@ -16,7 +16,7 @@ from storage.errors import StorageBusyError, StorageError, StorageFullError
 from storage.job_files import JobFiles
 from storage.jobs import Jobs
 from ui import preferences
-from ui.jobs.executors import executor_for
+from ui.jobs.executors import executor_for, pool_of
 
 # The page refreshes once a second; five writes in that time give a smooth bar and cost almost nothing.
 SECONDS_BETWEEN_WRITES = 0.2
@@ -84,6 +84,12 @@ class JobReporter:
     def executor(self, size: int, scheduler: str) -> AbstractContextManager[Executor | None]:
         """See `ui.jobs.executors`."""
         return executor_for(size, scheduler, self.cancelled)
+
+    def pool(
+        self, prepare: Callable[..., None], args: tuple[object, ...], workers: int
+    ) -> AbstractContextManager[Executor]:
+        """See `ui.jobs.executors`."""
+        return pool_of(prepare, args, workers)
 
     def cancel(self) -> None:
         """Records that Stop was pressed; called from the signal handler, so it only sets a flag."""

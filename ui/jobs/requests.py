@@ -7,8 +7,9 @@ that the user's account may read.
 
 from __future__ import annotations
 
+import math
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,8 @@ from irwm.answers.recorded_responses import holds_responses
 from irwm.answers.text_files import holds_text
 from irwm.checkpoint.candidates import several_in
 from irwm.checkpoint.recorded import holds_answers
+from irwm.checkpoint.remote.address import is_address
+from irwm.checkpoint.remote.hosted import check_source
 from irwm.errors import IrwmError, printable, shown_path
 from irwm.evidence.detection import INVARIANTS
 from irwm.keys.key import MAX_NAME
@@ -39,12 +42,16 @@ from ui.services.recipients import MAX_NOTE, Recipient, RecipientListError, same
 from ui.services.releasing import issued, signer_of
 from ui.services.request import (
     ALWAYS,
+    BYTES_OF_ONE,
+    MOST_IN_A_PASS,
     NEVER,
+    SECONDS_OF_ONE,
     SMALL,
     InvestigateRequest,
     ProtectRequest,
     Request,
     SweepRequest,
+    WatchRequest,
 )
 
 UTILITIES = (SMALL, ALWAYS, NEVER)
@@ -53,8 +60,9 @@ LARGEST_SEED = 2**31 - 1
 MOST_TITLE, MOST_RUN_NOTE, MOST_EXAMINER = 200, 1000, 200
 # Shorter beginnings of a fingerprint match keys by chance.
 LEAST_OF_FINGERPRINT = 8
-# Number of the newest jobs that are searched for a sweep to continue.
-_LOOK_BACK = 50
+# Number of the newest jobs that are searched for a sweep, and for a watch, to continue.
+_LOOK_BACK, _LOOK_BACK_FOR_A_WATCH = 50, 5000
+MOST_WATCHED = 100_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -298,6 +306,77 @@ def known_originals(
     return tuple(map(shown_path, here))
 
 
+def watch(
+    vault: Vault,
+    jobs: Jobs,
+    sources: Sequence[str],
+    *,
+    originals: Sequence[Path] | None = None,
+    matching: str = "",
+    most: float | None = MOST_IN_A_PASS,
+    most_bytes: float | None = BYTES_OF_ONE,
+    seconds: float | None = SECONDS_OF_ONE,
+    device: str = "auto",
+    allowed: Callable[[Path], bool] = os.path.exists,
+) -> Asked:
+    """Screen the models of sources that were not screened before.
+
+    Args:
+        sources: full paths of folders, and addresses (`irwm.checkpoint.remote.hosted`).
+        originals: full paths; None for all originals of the vault.
+        matching: words of an owner, recipient or note that select keys; "" for all.
+        most: number of suspects in one pass.
+        most_bytes, seconds: for one suspect.
+        allowed: as for `investigate`.
+
+    Raises:
+        ParameterError: an address is not one of a source.
+        IrwmError: there is no source, the vault has no original, no key is left, or a value cannot be used.
+    """
+    given = tuple(dict.fromkeys(filter(None, map(str.strip, sources))))
+    if not given:
+        raise IrwmError("there are no sources", advice="Enter a folder, a bucket or an organisation of the hub")
+    for source in given:
+        if is_address(source):
+            check_source(source)
+    words = _text("words", matching, MAX_NOTE)
+    if not vault.find_keys(words, limit=1).total:
+        raise _no_match(words)
+    known = KnownOriginals.of(vault, allowed).here if originals is None else originals
+    if not known:
+        raise IrwmError(
+            "none of the vault’s originals is where a release was made from it", advice="Choose the unmarked model"
+        )
+    asked = WatchRequest(
+        original="",
+        originals=tuple(map(shown_path, known)),
+        sources=given,
+        matching=words,
+        most=whole_number("number of suspects", most, 1, MOST_WATCHED),
+        most_bytes=whole_number("number of bytes", most_bytes, 1, 2**50),
+        seconds=whole_number("number of seconds", seconds, 1, 10**6),
+        device=device,
+    )
+    title = f"Watch {printable(given[0], 80)}" + (f" and {number(len(given) - 1)} more" if given[1:] else "")
+    return Asked(title, replace(asked, resume=_watched_before(jobs, asked)))
+
+
+def _watched_before(jobs: Jobs, asked: WatchRequest) -> str:
+    """The newest watch of one of the sources, if it is over; "" for none."""
+    same = (job for job in watches(jobs) if set(job.request.get("sources", ())) & set(asked.sources))
+    newest = next(same, None)
+    return newest.id if newest is not None and newest.is_over else ""
+
+
+def watches(jobs: Jobs) -> Iterator[Job]:
+    """The watches in the list of jobs, newest first.
+
+    Args:
+        jobs: opened.
+    """
+    return (job for job in jobs.recent(_LOOK_BACK_FOR_A_WATCH) if isinstance(job, Job) and job.kind == "watch")
+
+
 def trace(vault: Vault, jobs: Jobs, suspect: Path, original: Path | None, fingerprint: str, **settings: Any) -> Asked:
     """Trace whose copy a suspect is: an investigation with keys that carry noise; arguments as `investigate`.
 
@@ -402,6 +481,17 @@ def checked_seed(seed: float | None) -> int:
         IrwmError: not a whole number, or out of range.
     """
     return whole_number("seed", 0 if seed is None else seed, 0, LARGEST_SEED)
+
+
+def positive(what: str, value: float) -> float:
+    """A positive number as typed.
+
+    Raises:
+        IrwmError: not positive, or not finite.
+    """
+    if not 0 < value < math.inf:
+        raise IrwmError(f"the {what} is out of range", expected="a positive number", found=str(value))
+    return value
 
 
 def whole_number(what: str, value: float | None, low: int, high: int) -> int:

@@ -8,7 +8,7 @@ docs/headless.md describes every field. The command line and the endpoints for p
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, TypedDict
+from typing import TYPE_CHECKING, TypedDict, cast
 
 from irwm.report.numbers import number
 from storage.job_files import JobFiles
@@ -16,7 +16,7 @@ from storage.job_table import Job, JobLine
 from storage.jobs import Jobs
 from ui.services.outcomes import DONE, ERROR, FOUND, INCONCLUSIVE, NOT_FOUND, PARTS, STOPPED, WRITTEN, whose
 from ui.services.protect import CSV_NAME
-from ui.services.results import Investigated, OriginalRow, Released, ReleasedMany
+from ui.services.results import Investigated, OriginalRow, Released, ReleasedMany, Watched
 
 if TYPE_CHECKING:
     from irwm.report import schema
@@ -39,6 +39,9 @@ _KEY = (
 _TRACING = "tracing"
 _ORIGINAL = ("path", "name", "lineage", "similarity", "p", "keys", "verdict", "whose", "reason")
 _SUSPECT = ("verdict", "rests_on", "whose", "log10_risk", "copies_estimated", "lineage", "fingerprint", "bytes")
+
+
+_WATCH = ("sources", "counts", "known", "failed", "keys", "originals", "originals_left_out", "rows")
 
 
 class JobState(TypedDict):
@@ -70,7 +73,7 @@ def outcome_of(job: Job) -> str | None:
     """The result of a job in one word; None while it is not over.
 
     A suspect that was compared with all originals of the vault is "inconclusive" if nothing was found and keys of some
-    original were left out. For a folder of suspects the word is "found" if one suspect is, else
+    original were left out. For a folder of suspects, and for a watch, the word is "found" if one suspect is, else
     "inconclusive" if one is, could not be examined or was skipped.
     """
     if not job.is_over:
@@ -82,10 +85,21 @@ def outcome_of(job: Job) -> str | None:
     if job.kind == "investigate":
         verdict = str(job.result["verdict"])
         return INCONCLUSIVE if verdict == NOT_FOUND and open_originals(job.result.get("originals", ())) else verdict
+    if job.kind == "watch":
+        return _outcome_of_watch(cast("Watched", job.result))
     if job.kind != "sweep":
         return DONE
     words = {INCONCLUSIVE if row["error"] else row["verdict"] for row in job.result.get("rows", ())}
     if any(job.result.get(name) for name in ("refused", "too_deep", "cut")):
+        words.add(INCONCLUSIVE)
+    return next((word for word in (FOUND, INCONCLUSIVE) if word in words), NOT_FOUND)
+
+
+def _outcome_of_watch(result: Watched) -> str:
+    """ "found" if any suspect so far is; "inconclusive" if one is, or if something was not looked at."""
+    words = {str(row["result"]["word"]) for row in result["rows"] if row["result"]}
+    missed = result["failed"] or result["originals_left_out"]
+    if missed or any(source["error"] or source["left"] for source in result["sources"]):
         words.add(INCONCLUSIVE)
     return next((word for word in (FOUND, INCONCLUSIVE) if word in words), NOT_FOUND)
 
@@ -101,6 +115,8 @@ def result_of(job: Job) -> dict[str, object] | None:
             return _investigated(job.result) | {"verdict": outcome_of(job)}
         case "sweep":
             return {"verdict": outcome_of(job), **_swept(job.result)}
+        case "watch":
+            return {"verdict": outcome_of(job)} | _picked(job.result, _WATCH)
     return None
 
 

@@ -74,7 +74,8 @@ INVARIANTS = [("from the original", "original"), ("from the suspect, as in the p
 
 def build(context: Context, tab: gr.Tab) -> None:
     """Adds the page's components to the open tab."""
-    Investigate(context, Layout(context)).connect(tab)
+    context.investigate = Investigate(context, Layout(context))
+    context.investigate.connect(tab)
 
 
 class Layout:
@@ -226,11 +227,10 @@ class Investigate:
     def _connect_models(self, tab: gr.Tab) -> None:
         page, suspect, keys, known = self.page, self.page.suspect, self.page.keys, self.page.known
         original = page.original.chosen
-        taken = [page.way, *suspect.picker.outputs, *page.original.outputs]
         unfolded = [page.asked, page.folded, page.inputs]
         page.change.click(unfold, None, unfolded, **PRIVATE).then(None, js=TO_INPUTS)
         of_release = self.context.next_steps
-        of_release.investigate.click(self.take_release, of_release.done, [*taken, *unfolded], **PRIVATE).success(
+        of_release.investigate.click(self.take_release, of_release.done, self.taken, **PRIVATE).success(
             None, js=OPEN_PAGE.format("investigate")
         )
         suspect.connect(original, page.results, described, needs_base)
@@ -284,9 +284,27 @@ class Investigate:
         """The release that Protect just wrote, and its original."""
         self.context.require(request)
         if done is None:
-            return (gr.skip(),) * 12
+            return unchanged(self.taken)
         page = self.page
         return WEIGHTS, *page.suspect.picker.filled(done["path"]), *page.original.filled(done["model"]), *unfold()
+
+    @property
+    def taken(self) -> list[Any]:
+        """The components that `take` gives values for."""
+        page = self.page
+        return [
+            page.way, *page.suspect.picker.outputs, *page.original.outputs, page.asked, page.folded, page.inputs
+        ]  # fmt: skip
+
+    def take(self, suspect: str, original: str) -> tuple[Any, ...]:
+        """A suspect's path or address, and an original's path or "".
+
+        Raises:
+            PathRefusedError: the suspect may not be read.
+            RemoteError: its server cannot be asked.
+        """
+        _, *checked = self.page.suspect.picker.filled(shown_path(self.page.suspect.picker.check(suspect)))
+        return WEIGHTS, suspect, *checked, *self.page.original.filled(original or None), *unfold()
 
     @guarded
     def take_text(self, text: str | None, base: str | None, request: gr.Request) -> Any:

@@ -42,7 +42,7 @@ from storage.vault import Vault
 from ui.services.outcomes import whose
 from ui.services.request import ExamineRequest
 from ui.services.results import KeyRow
-from ui.services.work import Work
+from ui.services.work import Reports, Work
 
 # Most traced keys that are also read by the rank rule: those named, and the next best.
 MOST_READ = 64
@@ -212,11 +212,16 @@ class Examined:
     @property
     def strength(self) -> tuple[int, float, int, float]:
         """A sort key for results on the same suspect, the strongest first; "inconclusive" outweighs "not found"."""
+        lineage = self.findings[self.best].lineage
+        similarity = 0.0 if math.isnan(lineage.similarity) else lineage.similarity
+        return VERDICTS.index(self.said[0]), self.log10_risk, LINEAGES.index(lineage.status), -similarity
+
+    @property
+    def log10_risk(self) -> float:
+        """log10 of the corrected probability of the strongest finding by chance: a named recipient's or the mark's."""
         finding = self.findings[self.best]
         named = [trace.log10_risk for trace in self._traces().values() if trace.named]
-        odds = min([*named, log10_risk(finding.reading, finding.comparisons)])
-        similarity = 0.0 if math.isnan(finding.lineage.similarity) else finding.lineage.similarity
-        return VERDICTS.index(self.said[0]), odds, LINEAGES.index(finding.lineage.status), -similarity
+        return min([*named, log10_risk(finding.reading, finding.comparisons)])
 
     @property
     def people(self) -> list[str]:
@@ -380,7 +385,7 @@ class Examiner:
         self,
         suspect: irwm.Checkpoint,
         device: str,
-        work: Work,
+        work: Reports,
         first: Callable[[Examined], None] | None = None,
         *,
         controls: bool = True,
@@ -505,7 +510,7 @@ def most_hashed(original: irwm.Checkpoint) -> int:
     return max(HASHED_BYTES, HASHED_SHARE * original.bytes_total)
 
 
-def _read_from_server(suspect: irwm.Checkpoint, original: irwm.Checkpoint, work: Work) -> None:
+def _read_from_server(suspect: irwm.Checkpoint, original: irwm.Checkpoint, work: Reports) -> None:
     """Reads the embedding of a suspect on a server, which is most of what an examination reads, with progress.
 
     One that claims to be far larger than the original's is left to the examination, which reads only what it can use.

@@ -18,7 +18,7 @@ from irwm.report.structure import plain
 from storage.records import OriginalRecord
 from storage.vault import Vault
 from ui.services.examining import Examined, Keys
-from ui.services.request import InvestigateRequest
+from ui.services.request import ComparingRequest
 from ui.services.results import OriginalRow
 from ui.services.work import Work
 
@@ -80,7 +80,7 @@ class Compared:
 
 
 def candidates(
-    request: InvestigateRequest, vault: Vault, work: Work
+    request: ComparingRequest, vault: Vault, work: Work
 ) -> tuple[tuple[Candidate, ...], tuple[OriginalRow, ...]]:
     """The originals whose keys can be tried, and a row for each original of which keys are left out.
 
@@ -117,7 +117,7 @@ def _corrected(candidate: Candidate, total: int) -> Candidate:
 
 
 def _of_record(
-    record: OriginalRecord, request: InvestigateRequest, vault: Vault, work: Work, asked: set[Path]
+    record: OriginalRecord, request: ComparingRequest, vault: Vault, work: Work, asked: set[Path]
 ) -> tuple[list[Candidate], set[str], str]:
     """The candidates among the paths of one record, each with keys that no other has; the keys that are of the wrong
     kind or damaged; and why there is no candidate."""

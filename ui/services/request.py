@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 # Whether the cost of a mark is measured: never, of models that are small enough, or always.
 NEVER, SMALL, ALWAYS = "no", "small", "yes"
+# Limits of a watch: suspects in one pass; bytes from a server, and seconds, for one suspect.
+MOST_IN_A_PASS, BYTES_OF_ONE, SECONDS_OF_ONE = 1000, 4 << 30, 600
 
 
 class RequestError(IrwmError):
@@ -148,19 +150,28 @@ class ExamineRequest(Filed):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class InvestigateRequest(ExamineRequest):
+class ComparingRequest(ExamineRequest):
+    """Try the keys of several originals.
+
+    Attributes:
+        original: as of the base; "" for `originals`.
+        originals: paths.
+    """
+
+    originals: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InvestigateRequest(ComparingRequest):
     """Examine one suspect.
 
     Attributes:
         suspect: path.
-        original: as of the base; "" compares the suspect with `originals`.
-        originals: paths.
         answers: whether the suspect must be a file of recorded answers.
         fits: whether the original may be fitted to generated text in which it traces nobody as it is.
     """
 
     suspect: str
-    originals: tuple[str, ...] = ()
     answers: bool = False
     fits: bool = True
 
@@ -184,6 +195,24 @@ class SweepRequest(ExamineRequest):
     @property
     def about(self) -> str:
         return self.folder
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WatchRequest(ComparingRequest):
+    """Screen the models of several sources that were not screened before, and file nothing in a case.
+
+    Attributes:
+        sources: paths of folders, and addresses as `irwm.checkpoint.remote.hosted` takes them.
+        most: number of suspects in one pass.
+        most_bytes, seconds: bytes that are read of one suspect on a server, and time that it may take.
+        resume: the id of an earlier watch whose results are kept; "" for none.
+    """
+
+    sources: tuple[str, ...]
+    most: int = MOST_IN_A_PASS
+    most_bytes: int = BYTES_OF_ONE
+    seconds: int = SECONDS_OF_ONE
+    resume: str = ""
 
 
 @dataclass(frozen=True, slots=True)

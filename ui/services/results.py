@@ -93,6 +93,10 @@ class KeyRow(TypedDict):
     rows: NotRequired[int]
 
 
+# The result for a suspect that resembles no original.
+NO_MATCH = "no match"
+
+
 class ReportFiles(TypedDict):
     """The files of a report, and where it is filed."""
 
@@ -134,6 +138,72 @@ class Investigated(ReportFiles):
     others: str  # name of the file with the readings of the other keys
     original: NotRequired[str]  # missing in results of earlier versions, as `originals`
     originals: NotRequired[list[OriginalRow]]
+
+
+class Screened(TypedDict):
+    """The screening of one suspect: `word` is a verdict, or "no match" if it resembles no original; `reason` says why.
+
+    `original` is the one that it resembles most, with that `likeness` (None if their tokens cannot be paired).
+    `log10_risk` is None if no key was tried. `part` is the checkpoint among several in one repository or folder; "" for
+    the only one. `bytes` were read from a server.
+    """
+
+    part: str
+    word: str
+    whose: list[str]
+    reason: str
+    original: str
+    likeness: float | None
+    lineage: str
+    log10_risk: float | None
+    bytes: int
+    seconds: float
+
+
+class WatchRow(TypedDict):
+    """A suspect of a watch: `result`, or the `error` of as many `tries`.
+
+    `version` changes with the suspect; `compared` with the originals, and `keys` with the keys, that it was read with.
+    """
+
+    source: str
+    name: str
+    address: str
+    version: str
+    utc: str
+    compared: str
+    keys: str
+    tries: int
+    result: Screened | None
+    error: Mapping[str, str | None] | None
+
+
+class SourceRow(TypedDict):
+    """A source of a watch: how many suspects it lists, how many of them this pass left for the next, and its error."""
+
+    source: str
+    listed: int
+    left: int
+    error: Mapping[str, str | None] | None
+
+
+class Watched(TypedDict):
+    """The result of one pass of a watch.
+
+    `rows` has its findings, at most `ui.services.watch.MOST_FINDINGS`; the file `file` has all results. `counts` maps
+    the words of this pass to numbers of suspects. `known` and `failed` are the numbers of versions that were screened
+    so far, and of those that could not be. `originals_left_out` names originals of which keys were not tried.
+    """
+
+    sources: list[SourceRow]
+    counts: dict[str, int]
+    known: int
+    failed: int
+    keys: int
+    originals: int
+    originals_left_out: list[str]
+    rows: list[WatchRow]
+    file: str
 
 
 class Overview(schema.Sweep):

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
+from collections.abc import Iterator
+
 from irwm.report import lab, schema, sweep
 from irwm.report.document import ReportError
 from storage.errors import RecordNotFoundError, StorageError
 from storage.job_files import JobFiles
 from storage.jobs import Jobs
 from storage.vault import Vault
+from ui.services.results import WatchRow
 
+# The results of a watch, one JSON document (`ui.services.results.WatchRow`) on each line.
+WATCH_ROWS = "watch.jsonl"
 # An investigation's findings before its controls, only for the page: not a report, and never signed or filed.
 FIRST = "first.json"
 
@@ -27,6 +34,15 @@ def overview_of(files: JobFiles) -> schema.Sweep:
     return sweep.from_json(
         _content(files, sweep.OVERVIEW_JSON, "the overview of this sweep is missing", "the overview of this sweep")
     )
+
+
+def watch_rows(files: JobFiles) -> Iterator[WatchRow]:
+    """The results that a watch has so far, in order; damaged ones are left out."""
+    for piece in files.pieces(WATCH_ROWS):
+        for line in (piece or "").splitlines():
+            with contextlib.suppress(ValueError):
+                row: WatchRow = json.loads(line)
+                yield row
 
 
 def lab_of(files: JobFiles) -> schema.Lab:

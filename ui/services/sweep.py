@@ -91,7 +91,7 @@ def run(request: SweepRequest, vault: Vault, work: Work) -> Overview:
         examiner = Examiner(original, keys, request, executor, work.folder)
         of_suspects = _SuspectExaminer(request, original, examiner, filing, device)
         for number, path in enumerate(found.paths, 1):
-            name, stamp = found.name_of(path), _stamp(path, found.files[path])
+            name, stamp = found.name_of(path), stamp_of(path, found.files[path])
             what = f"Suspect {number} of {len(found.paths)}: {printable(name, 80)}"
             work.progress(number - 1, len(found.paths), what)
             row, before = _row(name, stamp), done.get(name)
@@ -231,7 +231,7 @@ class _Inner:
 
     def __init__(self, outer: Work, done: int, total: int) -> None:
         self.folder, self.files = outer.folder, outer.files
-        self.log, self.cancelled, self.executor = outer.log, outer.cancelled, outer.executor
+        self.log, self.cancelled, self.executor, self.pool = outer.log, outer.cancelled, outer.executor, outer.pool
         self.language = outer.language
         self._outer, self._done, self._total = outer, done, total
         self._prefix = f"Suspect {done + 1} of {total}"
@@ -276,7 +276,7 @@ def _unreadable(path: Path, error: OSError) -> NotACheckpointError:
     )
 
 
-def _stamp(path: Path, weights: Iterable[Path]) -> str:
+def stamp_of(path: Path, weights: Iterable[Path]) -> str:
     """A stamp that changes with the suspect: sizes and times of its files."""
     files = {*weights, path}
     with contextlib.suppress(OSError):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from concurrent.futures import Executor
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -13,20 +14,8 @@ from storage.job_files import JobFiles
 IN_BYTES = ("Hashing", "Reading the suspect from")
 
 
-class Work(Protocol):
-    """One run of a use case."""
-
-    @property
-    def folder(self) -> Path:
-        """A private folder for temporary files, removed with the run."""
-
-    @property
-    def files(self) -> JobFiles:
-        """Sealed files for reports, and for results that are too large for the returned dict."""
-
-    @property
-    def language(self) -> str:
-        """Of the pages of reports, one of `irwm.language.LANGUAGES`."""
+class Reports(Protocol):
+    """Progress and log of one step of a use case."""
 
     def progress(self, done: int, total: int, what: str) -> None:
         """Reports progress; may be called as often as needed.
@@ -43,6 +32,22 @@ class Work(Protocol):
     def log(self, line: str) -> None:
         """Adds a line to the log; the page shows its end."""
 
+
+class Work(Reports, Protocol):
+    """One run of a use case."""
+
+    @property
+    def folder(self) -> Path:
+        """A private folder for temporary files, removed with the run."""
+
+    @property
+    def files(self) -> JobFiles:
+        """Sealed files for reports, and for results that are too large for the returned dict."""
+
+    @property
+    def language(self) -> str:
+        """Of the pages of reports, one of `irwm.language.LANGUAGES`."""
+
     def cancelled(self) -> bool:
         """Whether Stop was pressed; work that loops without `progress` must check it regularly."""
 
@@ -53,3 +58,8 @@ class Work(Protocol):
             size: noise coordinates that will be looked up, over all recipients and rows.
             scheduler: address of a Dask scheduler, "" for none.
         """
+
+    def pool(
+        self, prepare: Callable[..., None], args: tuple[object, ...], workers: int
+    ) -> AbstractContextManager[Executor]:
+        """Processes for work on whole suspects, at most one for each core; `prepare(*args)` is called first in each."""

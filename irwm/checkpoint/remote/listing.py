@@ -6,7 +6,7 @@ import json
 import os
 import posixpath
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from itertools import islice
 from typing import Any
@@ -215,21 +215,47 @@ def _of_index(address: Address, content: bytes) -> list[str]:
 
 
 def _of_store(address: Address) -> Listing:
-    from irwm.checkpoint.remote.store import file_system, store_errors
+    from irwm.checkpoint.remote.store import store_errors
 
-    require_allowed(f"{address.scheme}://{address.host}", address.text)
-    system = file_system(address.scheme)
-    root = system._strip_protocol(f"{address.host}/{address.path}".rstrip("/"))  # as the system spells its keys
+    system, root = _opened(address)
     with store_errors(address.text):
         single = system.isfile(root)
         folder = posixpath.dirname(root) if single else root
         found = _next_to(system, root, folder) if single else _below(system, root, address)
+    name = posixpath.basename(root if single else folder)
+    files = _named_below(folder, found)
+    return Listing(address.text, address.scheme, address.host, "", name, name if single else "", files)
+
+
+def files_below(address: Address) -> tuple[RemoteFile, ...]:
+    """All files below a folder of a bucket, or the file at an address, with their names below it.
+
+    Raises:
+        RemoteError: the bucket cannot be read or may not be asked, or the folder has too many files.
+    """
+    from irwm.checkpoint.remote.store import store_errors
+
+    system, root = _opened(address)
+    with store_errors(address.text):
+        if system.isfile(root):
+            return _named_below(posixpath.dirname(root), {root: system.info(root)})
+        return _named_below(root, _below(system, root, address))
+
+
+def _opened(address: Address) -> tuple[Any, str]:
+    """The file system of a bucket, and the key or folder of an address as it spells it."""
+    from irwm.checkpoint.remote.store import file_system
+
+    require_allowed(f"{address.scheme}://{address.host}", address.text)
+    system = file_system(address.scheme)
+    return system, system._strip_protocol(f"{address.host}/{address.path}".rstrip("/"))
+
+
+def _named_below(folder: str, found: Mapping[str, Mapping[str, Any]]) -> tuple[RemoteFile, ...]:
     files = [
         RemoteFile(key.removeprefix(f"{folder}/"), int(each["size"]), key, mark_of(each)) for key, each in found.items()
     ]
-    name = posixpath.basename(root if single else folder)
-    ordered = tuple(sorted(files, key=lambda file: file.name))
-    return Listing(address.text, address.scheme, address.host, "", name, name if single else "", ordered)
+    return tuple(sorted(files, key=lambda file: file.name))
 
 
 def _below(system: Any, root: str, address: Address) -> dict[str, dict[str, Any]]:
@@ -252,7 +278,7 @@ def _next_to(system: Any, key: str, folder: str) -> dict[str, dict[str, Any]]:
     return found
 
 
-def mark_of(info: dict[str, Any]) -> str:
+def mark_of(info: Mapping[str, Any]) -> str:
     """The mark of an object's version, under the names that stores use."""
     return str(next((info[name] for name in ("ETag", "etag", "version_id", "generation") if info.get(name)), ""))
 

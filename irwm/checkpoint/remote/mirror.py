@@ -303,6 +303,20 @@ def mirror_of(path: str | Path) -> tuple[Mirror, str] | None:
     return opened(root / parts[0]), "/".join(parts[3:])
 
 
+def bytes_read(path: str | Path) -> int:
+    """Bytes of the files at a path that were fetched from their server; 0 for files of this machine."""
+    found = mirror_of(Path(path) / "any") or mirror_of(path)
+    return 0 if found is None else sum(each.stop - each.start for each in found[0].reads)
+
+
+def discard(path: str | Path) -> None:
+    """Removes the mirror that a path is in, unless another process reads it."""
+    found = mirror_of(Path(path) / "any") or mirror_of(path)
+    if found is not None:
+        with suppress(OSError, Timeout), FileLock(found[0].folder / LOCK, timeout=0):
+            _remove(found[0].folder)
+
+
 def opened(folder: Path) -> Mirror:
     """The mirror in a folder.
 

@@ -1,0 +1,275 @@
+"""Many suspects on a hub and in folders: each is looked at once, relatives are found, and nothing is lost."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+from collections import Counter
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import irwm
+from irwm.attacks import equivalence, quantize
+from irwm.errors import IrwmError, ParameterError
+from storage import Jobs, Vault
+from storage.job_files import ENDING
+from storage.job_table import Job
+from tests.checkpoint.hub import Hub
+from tests.jobs.recipients import protect_request, run_here, succeeded
+from tools.small_models import write_llama
+from tools.waiting import until
+from ui.jobs import requests, runner
+from ui.jobs.results import outcome_of, result_of
+from ui.jobs.vault_access import secrets_for
+from ui.services import watch
+from ui.services.results import WatchRow
+from ui.services.stored_results import WATCH_ROWS, watch_rows
+from ui.services.watch import Listed, Log
+
+MODEL: dict[str, Any] = {"vocab_size": 1200, "hidden_size": 64}
+# Suspects of a watch that is killed, and the number of results after which it is.
+MANY, KILLED_AFTER = 60, 15
+
+
+@pytest.fixture
+def original(tmp_path: Path, vault: Vault, jobs: Jobs) -> Path:
+    """An original with one release for "Ada" in tmp_path / "release"."""
+    path = write_llama(tmp_path / "original", **MODEL)
+    succeeded(run_here("protect", protect_request(path, tmp_path / "release", "Ada"), vault, jobs))
+    return path
+
+
+@pytest.fixture
+def suspects(original: Path, tmp_path: Path) -> Path:
+    """A folder with three relatives, an unrelated model, and a file that is not a model."""
+    folder = tmp_path / "suspects"
+    folder.mkdir()
+    release = tmp_path / "release"
+    shutil.copytree(release, folder / "copy")
+    equivalence.disguise(release, folder / "disguised", ["rotate", "reorder_tokens"])
+    quantize(release, folder / "quantised", 4)
+    write_llama(folder / "unrelated", seed=9, vocab_size=1500, hidden_size=96)
+    (folder / "broken.gguf").write_bytes(b"GGUF" + bytes(30))
+    return folder
+
+
+def watched(sources: list[str], vault: Vault, jobs: Jobs, **settings: Any) -> Job:
+    asked = requests.watch(vault, jobs, sources, device="cpu", **settings)
+    return succeeded(run_here("watch", asked.request.to_json(), vault, jobs))
+
+
+def by_name(job: Job, jobs: Jobs) -> dict[str, WatchRow]:
+    return {row["name"]: row for row in watch_rows(jobs.files(job.id))}
+
+
+def word(row: WatchRow) -> str:
+    return row["result"]["word"] if row["result"] else "failed"
+
+
+@pytest.mark.slow
+def test_relatives_are_found_and_an_unrelated_model_is_not_accused(suspects: Path, vault: Vault, jobs: Jobs) -> None:
+    job = watched([str(suspects)], vault, jobs)
+    rows = by_name(job, jobs)
+    assert {name: word(row) for name, row in rows.items()} == {
+        "copy": "found", "disguised": "found", "quantised": "found", "unrelated": "no match", "broken.gguf": "failed",
+    }  # fmt: skip
+    for name in ("copy", "disguised", "quantised"):
+        result = rows[name]["result"]
+        assert result is not None
+        assert (result["whose"], result["lineage"], Path(result["original"]).name) == (["Ada"], "derived", "original")
+        assert result["log10_risk"] is not None
+        assert result["log10_risk"] < -10
+    assert rows["broken.gguf"]["error"] is not None
+    assert "broken.gguf" in str(rows["broken.gguf"]["error"]["file"])
+    assert Counter(job.result["counts"]) == {"found": 3, "no match": 1, "failed": 1}
+    assert {row["name"] for row in job.result["rows"]} == {"copy", "disguised", "quantised"}
+    assert (outcome_of(job), job.result["known"], job.result["failed"]) == ("found", 5, 1)
+    answer = result_of(job)
+    assert answer is not None
+    assert answer["verdict"] == "found"
+    assert not vault.cases()
+
+
+@pytest.mark.slow
+def test_nothing_is_screened_twice_and_changes_are(suspects: Path, tmp_path: Path, vault: Vault, jobs: Jobs) -> None:
+    first = watched([str(suspects)], vault, jobs)
+    second = watched([str(suspects)], vault, jobs)
+    assert (second.result["counts"], second.result["known"]) == ({}, 5)
+    assert by_name(first, jobs) == by_name(second, jobs)
+
+    write_llama(suspects / "unrelated", seed=10, vocab_size=1500, hidden_size=96)
+    write_llama(suspects / "new", seed=11, vocab_size=1500, hidden_size=96)
+    third = watched([str(suspects)], vault, jobs, most=1)
+    assert (third.result["counts"], third.result["sources"][0]["left"]) == ({"no match": 1}, 1)
+    assert outcome_of(third) == "found"
+    fourth = watched([str(suspects)], vault, jobs)
+    assert (fourth.result["counts"], fourth.result["known"]) == ({"no match": 1}, 7)
+
+    # Another key: those that resemble an original are looked at again. Another original: all of them.
+    asked = protect_request(tmp_path / "original", tmp_path / "for-ben", "Ben")
+    succeeded(run_here("protect", asked, vault, jobs))
+    assert watched([str(suspects)], vault, jobs).result["counts"] == {"found": 3}
+    other = write_llama(tmp_path / "other", seed=7, vocab_size=1500, hidden_size=96)
+    succeeded(run_here("protect", protect_request(other, tmp_path / "for-cid", "Cid"), vault, jobs))
+    assert watched([str(suspects)], vault, jobs).result["counts"] == {"found": 3, "no match": 2}
+
+
+@pytest.mark.slow
+def test_organisation_of_the_hub(
+    hub: Hub, suspects: Path, vault: Vault, jobs: Jobs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("IRWM_SERVERS", "127.0.0.1")
+    for number, name in enumerate(("copy", "disguised", "unrelated")):
+        hub.models[f"acme/{name}"] = f"{number:040x}", suspects / name
+    job = watched(["hf://acme"], vault, jobs)
+    rows = by_name(job, jobs)
+    assert {name: word(row) for name, row in rows.items()} == {
+        "acme/copy": "found", "acme/disguised": "found", "acme/unrelated": "no match"
+    }  # fmt: skip
+    assert rows["acme/copy"]["address"] == f"hf://acme/copy@{0:040x}"
+    assert rows["acme/copy"]["result"] is not None
+    assert rows["acme/copy"]["result"]["bytes"] > 0
+    before = len(hub.requests)
+    assert watched(["hf://acme"], vault, jobs).result["counts"] == {}
+    assert len(hub.requests) == before + 1, "only the list is asked for"
+
+    hub.models["acme/unrelated"] = "f" * 40, suspects / "quantised"
+    assert watched(["hf://acme"], vault, jobs).result["counts"] == {"found": 1}
+
+
+@pytest.mark.slow
+def test_source_that_fails_is_reported_and_the_others_are_read(
+    hub: Hub, suspects: Path, vault: Vault, jobs: Jobs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("IRWM_SERVERS", "")
+    (suspects / "broken.gguf").unlink()
+    for name in ("copy", "disguised", "quantised"):
+        shutil.rmtree(suspects / name)
+    job = watched(["hf://acme", str(suspects)], vault, jobs)
+    assert [row["error"] and row["error"]["type"] for row in job.result["sources"]] == ["RemoteError", None]
+    assert (job.result["counts"], outcome_of(job)) == ({"no match": 1}, "inconclusive")
+    assert not hub.requests, "the server is not allowed"
+
+
+def test_requests_that_cannot_be_a_watch_are_refused(original: Path, vault: Vault, jobs: Jobs) -> None:
+    for sources, settings in (([], {}), (["/tmp"], {"most": 0}), (["/tmp"], {"matching": "nobody"})):
+        with pytest.raises(IrwmError):
+            requests.watch(vault, jobs, sources, **settings)
+    with pytest.raises(ParameterError):
+        requests.watch(vault, jobs, ["hf://?sort=downloads"])
+
+
+@pytest.mark.slow
+def test_killed_watch_loses_nothing_and_screens_nothing_twice(
+    original: Path, tmp_path: Path, vault: Vault, jobs: Jobs
+) -> None:
+    folder = tmp_path / "many"
+    for number in range(MANY):
+        write_llama(folder / f"m{number:03}", seed=100 + number, vocab_size=300, hidden_size=32)
+    screened: list[tuple[str, str]] = []
+    over, resumed = False, ""
+    while not over:
+        job = runner.start("watch", "Watch", asked_for(folder, vault, jobs), secrets_for(vault), jobs)
+        before = len(list(watch_rows(jobs.files(resumed)))) if resumed else 0
+        over, resumed = killed_after(job.id, before + KILLED_AFTER, jobs), job.id
+        rows = list(watch_rows(jobs.files(job.id)))
+        screened += [(row["name"], row["utc"]) for row in rows]
+    assert len({name for name, _ in screened}) == len(rows) == MANY
+    assert len(set(screened)) == MANY, "each was screened once"
+
+
+def asked_for(folder: Path, vault: Vault, jobs: Jobs) -> dict[str, object]:
+    return requests.watch(vault, jobs, [str(folder)], device="cpu").request.to_json()
+
+
+def killed_after(id: str, rows: int, jobs: Jobs) -> bool:
+    """Kills a watch once it has so many rows; whether it was over before."""
+    until(lambda: jobs.get(id).is_over or len(list(watch_rows(jobs.files(id)))) >= rows, "rows")
+    job = jobs.get(id)
+    if job.is_over:
+        return True
+    assert job.pid is not None
+    os.kill(job.pid, signal.SIGKILL)
+    until(lambda: jobs.get(id).is_over, "the end of a killed job")
+    return False
+
+
+def log_of(jobs: Jobs, id: str, now: datetime, originals: str = "a", keys: str = "b") -> Log:
+    log = Log(jobs.files(id), watch._Compared(originals, keys), now)
+    for row in watch_rows(jobs.files(id)):
+        log._keep(row)
+    return log
+
+
+RESULT: Any = {
+    "part": "", "word": "no match", "whose": [], "reason": "", "original": "", "likeness": None, "lineage": "",
+    "log10_risk": None, "bytes": 0, "seconds": 0.0,
+}  # fmt: skip
+ERROR = {"type": "RemoteError", "problem": "x"}
+
+
+def test_failed_suspects_are_tried_again_later_and_later(jobs: Jobs) -> None:
+    id = jobs.create("watch", "Watch", {}).id
+    suspect, now = Listed("s", "n", "a", "v"), datetime(2026, 1, 1, tzinfo=UTC)
+    for hours in (1, 2, 4, 8):
+        log = log_of(jobs, id, now)
+        assert log.is_due(suspect)
+        log.add(suspect, ERROR)
+        assert not log_of(jobs, id, now + timedelta(hours=hours, seconds=-1)).is_due(suspect)
+        now += timedelta(hours=hours)
+    assert log_of(jobs, id, now).rows()[0]["tries"] == 4
+    log_of(jobs, id, now).add(suspect, RESULT)
+    assert not log_of(jobs, id, now + timedelta(days=99)).is_due(suspect)
+    assert log_of(jobs, id, now, originals="c").is_due(suspect)
+    assert not log_of(jobs, id, now, keys="c").is_due(suspect), "it resembles no original"
+    log_of(jobs, id, now).add(suspect, RESULT | {"word": "found"})
+    assert log_of(jobs, id, now, keys="c").is_due(suspect)
+    assert log_of(jobs, id, now).is_due(Listed("s", "n", "a", "")), "the server states no version"
+
+
+def test_row_that_was_cut_short_costs_itself_only(jobs: Jobs) -> None:
+    id = jobs.create("watch", "Watch", {}).id
+    now = datetime(2026, 1, 1, tzinfo=UTC)
+    for name in "abc":
+        log_of(jobs, id, now).add(Listed("s", name, name, "v"), RESULT)
+    path = jobs.folder(id) / f"{WATCH_ROWS}{ENDING}"
+    path.write_bytes(path.read_bytes()[:-9])
+    assert [row["name"] for row in watch_rows(jobs.files(id))] == ["a", "b"]
+    path.write_bytes(path.read_bytes() + b"\n" + b"not sealed: " + json.dumps({"name": "x"}).encode() + b"\n")
+    assert [row["name"] for row in watch_rows(jobs.files(id))] == ["a", "b"]
+
+
+@pytest.mark.slow
+def test_suspect_that_ends_its_process_is_an_error_and_the_others_are_read(
+    suspects: Path, vault: Vault, jobs: Jobs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The file is replaced by one that is killed for its memory: here by a process limit, which is the same to us."""
+    monkeypatch.setenv("IRWM_TEST_ENDS", "quantised")
+    monkeypatch.setattr(watch, "_screened", _screened_or_end)
+    rows = by_name(watched([str(suspects)], vault, jobs), jobs)
+    assert {name: word(row) for name, row in rows.items()} == {
+        "copy": "found", "disguised": "found", "quantised": "failed", "unrelated": "no match", "broken.gguf": "failed",
+    }  # fmt: skip
+    assert "ended without a result" in str(rows["quantised"]["error"])
+
+
+_REAL = watch._screened
+
+
+def _screened_or_end(address: str) -> Any:
+    """Runs in another process, like `_screened`."""
+    if address.endswith("quantised"):
+        os.kill(os.getpid(), signal.SIGKILL)
+    return _REAL(address)
+
+
+def test_keys_of_irwm_are_not_in_the_file(jobs: Jobs) -> None:
+    id = jobs.create("watch", "Watch", {}).id
+    log_of(jobs, id, datetime(2026, 1, 1, tzinfo=UTC)).add(Listed("s", "Quuxholm", "a", "v"), RESULT)
+    assert b"Quuxholm" not in (jobs.folder(id) / f"{WATCH_ROWS}{ENDING}").read_bytes()
+    assert irwm.__version__

@@ -1,0 +1,156 @@
+"""Screens one suspect of thousands: which originals it resembles, and whose marks it carries.
+
+The embeddings are compared by their sketches, which takes milliseconds. Keys are tried only on a suspect that resembles
+an original, as Investigate tries them but without the controls of a report. Every verdict is corrected for the keys of
+all originals.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import irwm
+from irwm.checkpoint.remote.mirror import bytes_read
+from irwm.checkpoint.remote.opening import server_of
+from irwm.errors import IrwmError, shown_path
+from irwm.evidence.devices import on_device
+from irwm.evidence.likeness import FEW_ROWS, MOST_ROWS, Sketch, difference, likeness, sketch
+from ui.services.examining import Examined, Examiner
+from ui.services.originals import Candidate, compare
+from ui.services.request import WatchRequest
+from ui.services.results import NO_MATCH, Screened
+from ui.services.work import Reports
+
+# An original with this likeness, and with half that of the best one, is examined. Models that were trained apart on the
+# same text have up to 0.3; descendants have 0.25 and more.
+LEAST_LIKENESS, SHARE_OF_BEST = 0.12, 0.5
+# The original whose rows differ least in length is examined if the difference is at most this.
+MOST_DIFFERENCE = 0.5
+# Numbers of an original that are read for its sketch.
+_MOST_NUMBERS = 2**25
+NOTHING_ALIKE = "Its embedding resembles that of no original, so no key was tried. This does not clear the suspect"
+
+
+class OverBudgetError(IrwmError):
+    """A suspect needs more bytes or more time than the watch may spend on it."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Likely:
+    """An original and how much a suspect resembles it."""
+
+    candidate: Candidate
+    likeness: float
+    difference: float
+
+
+class Screen:
+    """Screens one suspect after the other.
+
+    Args:
+        found: the originals and their keys.
+        folder: for temporary files.
+    """
+
+    def __init__(self, found: Sequence[Candidate], request: WatchRequest, device: str, folder: Path) -> None:
+        self._request, self._device = request, device
+        self._sketches: list[tuple[Candidate, Sketch]] = []
+        self._examiners: dict[int, Examiner] = {}
+        for candidate in found:
+            rows = max(FEW_ROWS, min(MOST_ROWS, _MOST_NUMBERS // candidate.original.hidden_size))
+            self._sketches.append((candidate, sketch(candidate.original, device, rows)))
+            self._examiners[id(candidate)] = Examiner(candidate.original, candidate.keys, request, None, folder)
+
+    def screened(self, path: Path) -> Screened:
+        """The result for one suspect.
+
+        Raises:
+            OverBudgetError: it needs more than the request allows.
+            IrwmError, OSError: it cannot be opened or examined.
+        """
+        began, before = time.monotonic(), bytes_read(path)
+        limited = _Limited(began + self._request.seconds)
+        suspect = irwm.open_checkpoint(path)
+        own = sketch(suspect, self._device, FEW_ROWS if server_of(suspect.path) else MOST_ROWS)
+        compared = [
+            _Likely(candidate, likeness(own, other), difference(own, other)) for candidate, other in self._sketches
+        ]
+        likely = _likely(compared)
+        best = max(compared, key=lambda each: -math.inf if math.isnan(each.likeness) else each.likeness)
+        result: Screened = {
+            "part": "", "word": NO_MATCH, "whose": [], "reason": NOTHING_ALIKE,
+            "original": shown_path(best.candidate.original.path),
+            "likeness": None if math.isnan(best.likeness) else best.likeness, "lineage": "", "log10_risk": None,
+            "bytes": 0, "seconds": 0.0,
+        }  # fmt: skip
+        if likely:
+            self._require_affordable(suspect)
+            result |= self._examined(suspect, likely, limited)
+        result |= {"bytes": bytes_read(path) - before, "seconds": round(time.monotonic() - began, 3)}
+        return result
+
+    def _examined(self, suspect: irwm.Checkpoint, likely: Sequence[_Likely], work: Reports) -> Screened:
+        """The strongest finding with the keys of the likely originals."""
+        read = partial(self._read, suspect, work)
+        found = compare([each.candidate for each in likely], (), read).read[0]
+        examined = found.examined
+        word, reason = examined.said
+        alike = next(each.likeness for each in likely if each.candidate is found.candidate)
+        return {
+            "part": "", "word": word, "whose": examined.people, "reason": reason,
+            "original": shown_path(found.candidate.original.path), "likeness": None if math.isnan(alike) else alike,
+            "lineage": examined.findings[examined.best].lineage.status, "log10_risk": examined.log10_risk,
+            "bytes": 0, "seconds": 0.0,
+        }  # fmt: skip
+
+    def _read(self, suspect: irwm.Checkpoint, work: Reports, candidate: Candidate) -> Examined:
+        examiner = self._examiners[id(candidate)]
+        return on_device(partial(_without_controls, examiner, suspect, work), self._device, work.log)[0]
+
+    def _require_affordable(self, suspect: irwm.Checkpoint) -> None:
+        """Rejects a suspect on a server whose embedding is larger than the budget."""
+        size = suspect.tensors[suspect.layout.embedding.name].nbytes
+        if server_of(suspect.path) and size > self._request.most_bytes:
+            raise OverBudgetError(
+                "this suspect resembles an original, and its embedding is larger than the budget of this watch",
+                file=suspect.path,
+                expected=f"at most {self._request.most_bytes} bytes",
+                found=f"{size} bytes",
+                advice="Investigate it, or raise the budget",
+            )
+
+
+def _without_controls(examiner: Examiner, suspect: irwm.Checkpoint, work: Reports, device: str) -> Examined:
+    return examiner.examine(suspect, device, work, controls=False)
+
+
+def _likely(compared: Sequence[_Likely]) -> list[_Likely]:
+    """The originals to examine: those that the suspect resembles, else the one whose rows differ least in length."""
+    best = max((each.likeness for each in compared if not math.isnan(each.likeness)), default=-1.0)
+    if best >= LEAST_LIKENESS:
+        return [each for each in compared if each.likeness >= max(LEAST_LIKENESS, SHARE_OF_BEST * best)]
+    nearest = min(compared, key=lambda each: each.difference)
+    return [nearest] if nearest.difference <= MOST_DIFFERENCE else []
+
+
+@dataclass(frozen=True, slots=True)
+class _Limited:
+    """Reports that go nowhere, of work that ends at a time of the monotonic clock."""
+
+    until: float
+
+    def progress(self, done: int, total: int, what: str) -> None:
+        if time.monotonic() > self.until:
+            raise OverBudgetError(
+                "this suspect takes longer than the budget of this watch",
+                found=what,
+                advice="Investigate it, or raise the budget",
+            )
+
+    def log(self, line: str) -> None:
+        pass

@@ -1,0 +1,339 @@
+"""Watch: screens the models of hubs, buckets and folders that were not screened before.
+
+Each result is written when it is there, so Stop or a kill loses none, and another pass continues where this one ended.
+A version of a suspect is screened once, and again only if the originals or, for one that resembles an original, the
+keys have changed since. A suspect that could not be screened is tried again, each time later.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+from collections import Counter, deque
+from collections.abc import Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, wait
+from concurrent.futures.process import BrokenProcessPool
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import cast
+
+from irwm.checkpoint.candidates import find_checkpoints, several_in
+from irwm.checkpoint.remote.address import is_address
+from irwm.checkpoint.remote.hosted import hosted
+from irwm.checkpoint.remote.mirror import bytes_read, discard
+from irwm.checkpoint.remote.opening import local_path
+from irwm.errors import CancelledError, IrwmError, path_from, printable, shown_path
+from irwm.evidence.lineage import DERIVED
+from irwm.report.sweep import keys_digest
+from storage.errors import StorageError
+from storage.job_files import JobFiles
+from storage.vault import Vault
+from ui.services.device import device_of
+from ui.services.examining import Keys
+from ui.services.originals import Candidate, candidates
+from ui.services.outcomes import FOUND, INCONCLUSIVE, NOT_FOUND, error_parts
+from ui.services.request import WatchRequest
+from ui.services.results import NO_MATCH, Screened, SourceRow, Watched, WatchRow
+from ui.services.screening import Screen
+from ui.services.stored_results import WATCH_ROWS, jobs_of, watch_rows
+from ui.services.sweep import stamp_of
+from ui.services.work import Work
+
+# The strongest first.
+WORDS = (FOUND, INCONCLUSIVE, NOT_FOUND, NO_MATCH)
+FAILED = "failed"
+# Findings in the result; suspects that a folder may hold; checkpoints of one repository that are screened.
+MOST_FINDINGS, MOST_OF_A_FOLDER, MOST_PARTS = 200, 20_000, 50
+# A failed suspect is tried again after so many hours, after twice as many, and so on up to a week.
+FIRST_WAIT, LONGEST_WAIT = timedelta(hours=1), timedelta(days=7)
+# Suspects in a row that end their process, after which the fault is not the suspects'.
+_MOST_ENDED = 3
+_SECONDS_BETWEEN_CHECKS = 0.5
+# A process takes seconds to start; it is worth that for so many suspects.
+_FOR_EACH = 4
+Parts = dict[str, str | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """A suspect as its source lists it.
+
+    Attributes:
+        name: in the source.
+        address: the path or address to open.
+        version: changes with the suspect; "" if the server does not say.
+    """
+
+    source: str
+    name: str
+    address: str
+    version: str
+
+
+def run(request: WatchRequest, vault: Vault, work: Work) -> Watched:
+    """One pass over all sources.
+
+    Raises:
+        IrwmError: no key of any original can be tried.
+    """
+    device = device_of(request.device)
+    found, left_out = candidates(request, vault, work)
+    log = Log.begun(work.files, _resumed(request, vault), _Compared.of(found))
+    sources: list[SourceRow] = []
+    todo: list[Listed] = []
+    for source in request.sources:
+        work.progress(0, 0, f"Listing {printable(source, 200)}")
+        new, row = _new_of(source, log, request.most - len(todo))
+        todo += new
+        sources.append(row)
+    counts: Counter[str] = Counter()
+    pool = _Pool(work, (tuple(_plain(each) for each in found), request, device, work.folder), device)
+    for suspect, result in pool.of(todo):
+        added = log.add(suspect, result)["result"]
+        counts[added["word"] if added else FAILED] += 1
+    findings = sorted(filter(_tells, log.rows()), key=_strength)
+    return {
+        "sources": sources,
+        "counts": dict(counts),
+        "known": len(log.rows()),
+        "failed": sum(row["error"] is not None for row in log.rows()),
+        "keys": found[0].keys.tried,
+        "originals": len(found),
+        "originals_left_out": [row["name"] for row in left_out],
+        "rows": findings[:MOST_FINDINGS],
+        "file": WATCH_ROWS,
+    }
+
+
+def _tells(row: WatchRow) -> bool:
+    """Whether a suspect carries a mark, may carry one, or descends from an original."""
+    result = row["result"]
+    return result is not None and (result["word"] in (FOUND, INCONCLUSIVE) or str(result["lineage"]) == DERIVED)
+
+
+def _strength(row: WatchRow) -> tuple[int, float]:
+    result = row["result"]
+    assert result is not None
+    return WORDS.index(result["word"]), 0.0 if result["log10_risk"] is None else result["log10_risk"]
+
+
+@dataclass(frozen=True, slots=True)
+class _Compared:
+    """Digests of what suspects are compared with: the originals, and the keys."""
+
+    originals: str
+    keys: str
+
+    @classmethod
+    def of(cls, found: Sequence[Candidate]) -> _Compared:
+        fingerprints = "".join(sorted({each.original.fingerprint for each in found}))
+        tried = [key.commitment for each in found for key in each.keys.keys]
+        return cls(hashlib.sha256(fingerprints.encode("ascii")).hexdigest(), keys_digest(tried))
+
+
+class Log:
+    """The results so far, which are always on the disk; the latest one of each version of a suspect."""
+
+    def __init__(self, files: JobFiles, compared: _Compared, now: datetime | None = None) -> None:
+        self._files, self._compared = files, compared
+        self._now = now
+        self._rows: dict[tuple[str, str], WatchRow] = {}
+
+    @classmethod
+    def begun(cls, files: JobFiles, before: JobFiles | None, compared: _Compared) -> Log:
+        """With the results of an earlier watch."""
+        log = cls(files, compared)
+        kept = list(watch_rows(before)) if before is not None else []
+        for row in kept:
+            log._keep(row)
+        if kept:
+            files.append(WATCH_ROWS, "".join(map(_line, log._rows.values())))
+        return log
+
+    def rows(self) -> list[WatchRow]:
+        """The latest result of each version of a suspect, in the order in which they were first seen."""
+        return list(self._rows.values())
+
+    def add(self, suspect: Listed, result: Screened | Parts) -> WatchRow:
+        """Keeps a result, or the parts of an error."""
+        failed = "word" not in result
+        before = self._rows.get((suspect.address, suspect.version))
+        row: WatchRow = {
+            "source": suspect.source, "name": suspect.name, "address": suspect.address, "version": suspect.version,
+            "utc": self._time().isoformat(timespec="seconds"), "compared": self._compared.originals,
+            "keys": self._compared.keys, "tries": before["tries"] + 1 if before and before["error"] and failed else 1,
+            "result": None if failed else cast(Screened, result), "error": cast(Parts, result) if failed else None,
+        }  # fmt: skip
+        self._files.append(WATCH_ROWS, _line(row))
+        self._keep(row)
+        return row
+
+    def is_due(self, suspect: Listed) -> bool:
+        """Whether to screen a suspect."""
+        row = self._rows.get((suspect.address, suspect.version))
+        if row is None or not suspect.version:
+            return True
+        if row["error"] is not None:
+            waited = self._time() - datetime.fromisoformat(row["utc"])
+            return waited >= min(LONGEST_WAIT, FIRST_WAIT * (1 << min(row["tries"] - 1, 20)))
+        other_keys = row["keys"] != self._compared.keys and row["result"] and row["result"]["word"] != NO_MATCH
+        return row["compared"] != self._compared.originals or bool(other_keys)
+
+    def _keep(self, row: WatchRow) -> None:
+        self._rows[row["address"], row["version"]] = row
+
+    def _time(self) -> datetime:
+        return self._now or datetime.now(UTC)
+
+
+def _line(row: WatchRow) -> str:
+    return json.dumps(row, allow_nan=False) + "\n"
+
+
+def _resumed(request: WatchRequest, vault: Vault) -> JobFiles | None:
+    """The files of the watch to continue; None if there is none."""
+    if request.resume:
+        with contextlib.suppress(StorageError):  # it is no longer in the list
+            return jobs_of(vault).files(request.resume)
+    return None
+
+
+def _new_of(source: str, log: Log, most: int) -> tuple[list[Listed], SourceRow]:
+    """The suspects of a source to screen, at most so many, and what is said about it."""
+    new: list[Listed] = []
+    row: SourceRow = {"source": source, "listed": 0, "left": 0, "error": None}
+    try:
+        for suspect in _listed(source):
+            row["listed"] += 1
+            if log.is_due(suspect):
+                if len(new) < most:
+                    new.append(suspect)
+                else:
+                    row["left"] += 1
+    except IrwmError as error:  # what was listed before it is screened
+        row["error"] = error_parts(error)
+    return new, row
+
+
+def _listed(source: str) -> Iterator[Listed]:
+    if is_address(source):
+        for each in hosted(source):
+            yield Listed(source, each.name, each.address, each.version)
+        return
+    found = find_checkpoints(path_from(source), MOST_OF_A_FOLDER)
+    for path in found.paths:
+        version = hashlib.sha256(stamp_of(path, found.files[path]).encode("utf-8", "surrogatepass")).hexdigest()[:40]
+        yield Listed(source, found.name_of(path), shown_path(path), version)
+
+
+# In the processes that screen suspects
+
+
+def _plain(candidate: Candidate) -> tuple[Path, Keys]:
+    """What a process needs to open a candidate again."""
+    return candidate.original.path, replace(candidate.keys, damaged=(), made={})
+
+
+class _Here:
+    """What a process that screens suspects was prepared with."""
+
+    screen: Screen
+
+
+def _prepare(found: Sequence[tuple[Path, Keys]], request: WatchRequest, device: str, folder: Path) -> None:
+    import irwm
+
+    opened = [Candidate(irwm.open_checkpoint(path), keys) for path, keys in found]
+    _Here.screen = Screen(opened, request, device, folder)
+
+
+def _screened(address: str) -> Screened | Parts:
+    """The strongest result for a suspect, or the parts of an error."""
+    try:
+        path = local_path(address) if is_address(address) else path_from(address)
+        first = bytes_read(path) == 0
+        several = several_in(path)
+        parts = [path] if several is None else list(several.paths[:MOST_PARTS])
+        results: list[Screened] = []
+        for part in parts:
+            name = "" if several is None else several.name_of(part)
+            results.append({**_Here.screen.screened(part), "part": name})
+        strongest = min(results, key=lambda each: WORDS.index(each["word"]))
+        strongest |= {"bytes": sum(each["bytes"] for each in results)}
+        if first and is_address(address) and strongest["word"] == NO_MATCH:
+            discard(path)
+    except IrwmError as error:
+        return error_parts(error)
+    except OSError as error:
+        return error_parts(IrwmError("the suspect cannot be read", file=address, found=error.strerror))
+    return strongest
+
+
+@dataclass(frozen=True, slots=True)
+class _Pool:
+    """Screens suspects in several processes.
+
+    Attributes:
+        prepared: the arguments of `_prepare`.
+    """
+
+    work: Work
+    prepared: tuple[object, ...]
+    device: str
+
+    def of(self, suspects: Sequence[Listed]) -> Iterator[tuple[Listed, Screened | Parts]]:
+        """The results in the order in which they are ready.
+
+        Raises:
+            CancelledError: Stop was pressed.
+            IrwmError: several processes in a row ended without a result.
+        """
+        left, total, ended = dict.fromkeys(suspects), len(suspects), 0
+        while left:
+            suspicious: list[Listed] = []
+            workers = min(os.cpu_count() or 1, -(-len(left) // _FOR_EACH)) if self.device == "cpu" else 1
+            for suspect, result in self._together(list(left), workers, total):
+                if result is None:
+                    suspicious.append(suspect)
+                else:
+                    del left[suspect]
+                    yield suspect, result
+            for suspect in suspicious:  # one of them ended the process of all
+                ((_, result),) = self._together([suspect], 1, total)
+                del left[suspect]
+                ended = ended + 1 if result is None else 0
+                if ended >= _MOST_ENDED:
+                    raise _ended()
+                yield suspect, error_parts(_ended()) if result is None else result
+
+    def _together(
+        self, suspects: Sequence[Listed], workers: int, total: int
+    ) -> Iterator[tuple[Listed, Screened | Parts | None]]:
+        """Results until all are there, or a process ends; None for those that were being screened then."""
+        rest, running = deque(suspects), dict[Future[Screened | Parts], Listed]()
+        with self.work.pool(_prepare, self.prepared, workers) as pool:
+            try:
+                while rest or running:
+                    while rest and len(running) < 2 * workers:
+                        suspect = rest.popleft()
+                        running[pool.submit(_screened, suspect.address)] = suspect
+                    shown = printable(next(iter(running.values())).name, 80)
+                    self.work.progress(total - len(rest) - len(running), total, f"Screening {shown}")
+                    for future in wait(running, _SECONDS_BETWEEN_CHECKS, FIRST_COMPLETED).done:
+                        result = future.result()
+                        yield running.pop(future), result
+            except BrokenProcessPool:
+                if self.work.cancelled():
+                    raise CancelledError("stopped on request") from None
+                for suspect in running.values():
+                    yield suspect, None
+
+
+def _ended() -> IrwmError:
+    return IrwmError(
+        "the process that screened this suspect ended without a result",
+        advice="The usual cause is too little memory. Close other programs, then start the watch again",
+    )

@@ -52,6 +52,9 @@ if TYPE_CHECKING:
     from irwm.checkpoint.served_model import suspect_from_answers as suspect_from_answers
     from irwm.checkpoint.suspects import open_suspect as open_suspect
     from irwm.errors import IrwmError as IrwmError
+    from irwm.evidence.descent import Branch as Branch
+    from irwm.evidence.descent import Descent as Descent
+    from irwm.evidence.descent import map_descent as map_descent
     from irwm.evidence.detection import detect as detect
     from irwm.evidence.detection import detect_each as detect_each
     from irwm.evidence.examination import Examination as Examination

@@ -1,5 +1,6 @@
 """The command `irwm`, also `python -m irwm`: verify a report, inspect a checkpoint, look for a key's mark in a suspect,
-and sign and describe a release for the tools of a supply chain (sign, attest, bom, rekor).
+map which models were made from which, and sign and describe a release for the tools of a supply chain (sign, attest,
+bom, rekor).
 
 For users who have files but no vault, and no page. Nothing uses the network, except that a suspect or a model may be
 the address of one. Only this module of the package prints to the terminal.
@@ -12,6 +13,7 @@ import json
 import os
 import sys
 from collections.abc import Iterable, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict
 
@@ -209,6 +211,19 @@ def _detect(given: argparse.Namespace) -> int:
     return code
 
 
+def _map(given: argparse.Namespace) -> int:
+    from irwm.evidence.descent import lines_of
+
+    models = [irwm.open_checkpoint(name) for name in (*given.original, *given.model)]
+    found = irwm.map_descent(models, range(len(given.original)))
+    if given.json:
+        _print_json(asdict(found))
+        return 0
+    for line in lines_of(found):
+        print(_inert(line))
+    return 0
+
+
 def _sign(given: argparse.Namespace) -> int:
     from irwm.attestation import open_signing_key, public_pem, sign_release
 
@@ -305,7 +320,9 @@ def _print_findings(found: Sequence[_Reading], indent: str = "") -> None:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="irwm", description="Watermarks in the weights of language models.")
     parser.add_argument("--version", action="version", version=f"irwm {irwm.__version__}")
-    commands = parser.add_subparsers(required=True, metavar="verify | inspect | detect | sign | attest | bom | rekor")
+    commands = parser.add_subparsers(
+        required=True, metavar="verify | inspect | detect | map | sign | attest | bom | rekor"
+    )
 
     verify = commands.add_parser(
         "verify",
@@ -364,12 +381,31 @@ def _parser() -> argparse.ArgumentParser:
         help="dismiss keys without a signal after 49 permutations; much faster with many keys",
     )  # fmt: skip
 
+    mapped = _add_map(commands)
     _add_release_commands(commands)
     for command in (verify, detect):
         command.add_argument("--device", default="cpu", help="device to compute on (default: cpu)")
-    for command in (verify, inspect, detect):
+    for command in (verify, inspect, detect, mapped):
         command.add_argument("--json", action="store_true", help="print the answer as JSON")
     return parser
+
+
+def _add_map(commands: Any) -> argparse.ArgumentParser:
+    mapped: argparse.ArgumentParser = commands.add_parser(
+        "map",
+        help="show which of several models were made from which",
+        description="Join models to the trees of their descent. Each model is below the one that it is joined to, with "
+        "the relative difference of the two, and what shows that it was made from it. A question mark means that the "
+        "direction is unknown.",
+        epilog="Exit code: 0 the map was made; 2 a model could not be read.",
+    )
+    mapped.set_defaults(run=_map)
+    mapped.add_argument("model", metavar="MODEL", nargs="+", help="a folder, a file or an address")
+    mapped.add_argument(
+        "--original", metavar="MODEL", action="append", default=[],
+        help="a model that was made from none of the others; repeat for each",
+    )  # fmt: skip
+    return mapped
 
 
 def _add_release_commands(commands: Any) -> None:

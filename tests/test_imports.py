@@ -34,12 +34,13 @@ def test_imports_without_tensors_do_not_load_torch(module: str) -> None:
 
 # Adding or removing one changes what users of the library can rely on.
 PUBLIC = [
-    "Alignment", "Answers", "Checkpoint", "ChosenPrompts", "Comparison", "Examination", "Finding", "IrwmError", "Key",
-    "Lineage", "Manifest", "Parameters", "Reading", "RecordedAnswers", "Release", "Trace", "Tracing", "align",
-    "answers_from_responses", "attacks", "choose_prompts", "compare_originals", "decoy_key", "detect",
-    "detect_answers", "detect_each", "find_checkpoints", "generate_key", "insert", "many_recipients", "one_owner",
-    "open_checkpoint", "open_suspect", "random_user_probability", "read_answers", "read_responses",
-    "success_probability", "suspect_from_answers", "trace", "trace_answers", "wrong_user_probability",
+    "Alignment", "Answers", "Branch", "Checkpoint", "ChosenPrompts", "Comparison", "Descent", "Examination",
+    "Finding", "IrwmError", "Key", "Lineage", "Manifest", "Parameters", "Reading", "RecordedAnswers", "Release",
+    "Trace", "Tracing", "align", "answers_from_responses", "attacks", "choose_prompts", "compare_originals",
+    "decoy_key", "detect", "detect_answers", "detect_each", "find_checkpoints", "generate_key", "insert",
+    "many_recipients", "map_descent", "one_owner", "open_checkpoint", "open_suspect", "random_user_probability",
+    "read_answers", "read_responses", "success_probability", "suspect_from_answers", "trace", "trace_answers",
+    "wrong_user_probability",
 ]  # fmt: skip
 
 

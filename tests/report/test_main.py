@@ -118,6 +118,18 @@ def test_inspect_of_another_file_ends_with_2(tmp_path, capsys):
     assert said.err.count("\n") == 1
 
 
+def test_map_shows_which_model_was_made_from_which(found, tmp_path, capsys):
+    original, release = str(found.model.path), str(found.suspect.path)
+    assert main(["map", release, "--original", original, "--json"]) == 0
+    answer = json.loads(capsys.readouterr().out)
+    assert [(each["first"], each["second"], each["direction"]) for each in answer["branches"]] == [(0, 1, "original")]
+    assert main(["map", release, original]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == 2
+    assert "direction unknown" in lines[1]
+    assert main(["map", str(tmp_path / "none")]) == 2
+
+
 def test_detect_prints_the_verdict_corrected_for_every_key(found, not_found, tmp_path, capsys):
     for name, case in (("ours", found), ("other", not_found)):
         (tmp_path / name).write_bytes(case.key.to_bytes())

@@ -137,6 +137,8 @@ def _of_record(
                 reason = REPLACED
                 continue
             keys, _ = Keys.fitting(vault, request, original, work)
+        except CancelledError:
+            raise
         except IrwmError as error:
             reason = str(error)
             continue

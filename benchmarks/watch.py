@@ -1,11 +1,11 @@
 """A watch of many suspects and originals: its speed, the relatives that it finds, and the unrelated that it accuses.
 
-    python -m benchmarks.watch [--suspects 1000] [--originals 20] [--write]
+    python -m benchmarks.watch [--suspects 1000] [--originals 20]
 
 The originals are four small trained models and random ones of two geometries. One suspect in twenty was made from a
 release: as it is, rotated and reordered, at 4 bits, with noise, or with half of its principal components.
 The others are random models of the same geometries, half of them with a tokenizer. The job is the app's own, in its own
-processes. --write puts the table into docs/watching.md.
+processes.
 """
 
 from __future__ import annotations
@@ -21,7 +21,6 @@ from pathlib import Path
 from typing import Any
 
 import irwm
-from benchmarks.written import printed_table
 from irwm.attacks import adaptive, add_noise, quantize
 from irwm.attacks.equivalence import disguise
 from storage.job_table import Job
@@ -136,10 +135,10 @@ def measure(folder: Path, suspects: int, originals: int) -> list[tuple[str, str]
         releases[recipient] = original, protect(original, folder / f"release-{number}", recipient, vault, jobs)
     planted = make_suspects(releases, made, suspects)
     began = time.monotonic()
-    job = over(requests.watch(vault, jobs, [str(made)], most=suspects), vault, jobs)
+    job = over(requests.watch(vault, [str(made)], most=suspects), vault, jobs)
     seconds = time.monotonic() - began
     began = time.monotonic()
-    again: Watched = over(requests.watch(vault, jobs, [str(made)], most=suspects), vault, jobs).result
+    again: Watched = over(requests.watch(vault, [str(made)], most=suspects), vault, jobs).result
     repeated = time.monotonic() - began
     rows = {row["name"]: row for row in watch_rows(jobs.files(job.id))}
     assert len(rows) == suspects
@@ -169,10 +168,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--suspects", type=int, default=1000)
     parser.add_argument("--originals", type=int, default=20)
-    parser.add_argument("--write", action="store_true")
     options = parser.parse_args()
     offline.apply()
-    with printed_table("watching.md", "watch", write=options.write), tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as folder:
         print("| | |\n|---|---|")
         for what, value in measure(Path(folder), options.suspects, options.originals):
             print(f"| {what} | {value} |")

@@ -84,7 +84,7 @@ class Descent:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Sampled:
-    """What is compared of a model: values by tensor, and a sketch of the embedding."""
+    """The compared parts of a model: values by tensor, and a sketch of the embedding."""
 
     values: Mapping[str, torch.Tensor]
     shapes: Mapping[str, tuple[int, ...]]

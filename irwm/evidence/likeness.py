@@ -96,7 +96,7 @@ def likeness(one: Sketch, other: Sketch) -> float:
 
 
 def difference(one: Sketch, other: Sketch) -> float:
-    """How much the lengths of the rows of two models differ, whatever their order: 0 if they are equal, about 1 for two
+    """How much the lengths of the rows of two models differ, in any order: 0 if they are equal, about 1 for two
     samples of the same distribution. Infinite if the numbers of rows differ or not all rows were sampled.
     """
     if one.lengths is None or other.lengths is None or one.tokens != other.tokens:

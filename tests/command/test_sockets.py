@@ -30,7 +30,7 @@ def log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def elsewhere(log: Path) -> list[str]:
-    """What was asked of other computers."""
+    """The lines about other computers."""
     found = []
     for line in log.read_text(encoding="utf-8").splitlines() if log.exists() else []:
         event, _, asked = line.partition("\t")

@@ -32,7 +32,7 @@ ATTACKS: dict[str, Callable[[Path, Path], Path]] = {
     "4 bits": lambda model, out: quantize(model, out, 4),
     "half of the components": lambda model, out: adaptive.drop_components(model, out, 0.5),
     "stored otherwise": lambda model, out: adaptive.store_otherwise(model, out, 0.75),
-    "seldom rows flattened": lambda model, out: adaptive.flatten_seldom(model, out, 0.75),
+    "rare rows flattened": lambda model, out: adaptive.flatten_seldom(model, out, 0.75),
     "a huge row": lambda model, out: adaptive.confuse(model, out, "huge-row"),
     "a row of NaN": lambda model, out: adaptive.confuse(model, out, "nan-row"),
     "another tokenizer": lambda model, out: exchange_tokenizer(model, out, default_text(), 0.5),

@@ -1,8 +1,9 @@
-"""Many suspects on a hub and in folders: each is looked at once, relatives are found, and nothing is lost."""
+"""Many suspects on a hub and in folders: each is screened once, relatives are found, and no result is lost."""
 
 from __future__ import annotations
 
 import json
+import math
 import os
 import shutil
 import signal
@@ -15,7 +16,7 @@ import pytest
 
 import irwm
 from irwm.attacks import equivalence, quantize
-from irwm.errors import IrwmError, ParameterError
+from irwm.errors import CancelledError, IrwmError, ParameterError
 from storage import Jobs, Vault
 from storage.job_files import ENDING
 from storage.job_table import Job
@@ -24,10 +25,14 @@ from tests.jobs.recipients import protect_request, run_here, succeeded
 from tools.small_models import write_llama
 from tools.waiting import until
 from ui.jobs import requests, runner
+from ui.jobs.reporter import JobReporter
 from ui.jobs.results import outcome_of, result_of
 from ui.jobs.vault_access import secrets_for
-from ui.services import watch
+from ui.services import screening, watch
+from ui.services.originals import candidates
+from ui.services.request import WatchRequest
 from ui.services.results import WatchRow
+from ui.services.screening import OverBudgetError, Screen
 from ui.services.stored_results import WATCH_ROWS, watch_rows
 from ui.services.watch import Listed, Log
 
@@ -59,7 +64,7 @@ def suspects(original: Path, tmp_path: Path) -> Path:
 
 
 def watched(sources: list[str], vault: Vault, jobs: Jobs, **settings: Any) -> Job:
-    asked = requests.watch(vault, jobs, sources, device="cpu", **settings)
+    asked = requests.watch(vault, sources, device="cpu", **settings)
     return succeeded(run_here("watch", asked.request.to_json(), vault, jobs))
 
 
@@ -159,9 +164,74 @@ def test_source_that_fails_is_reported_and_the_others_are_read(
 def test_requests_that_cannot_be_a_watch_are_refused(original: Path, vault: Vault, jobs: Jobs) -> None:
     for sources, settings in (([], {}), (["/tmp"], {"most": 0}), (["/tmp"], {"matching": "nobody"})):
         with pytest.raises(IrwmError):
-            requests.watch(vault, jobs, sources, **settings)
+            requests.watch(vault, sources, **settings)
     with pytest.raises(ParameterError):
-        requests.watch(vault, jobs, ["hf://?sort=downloads"])
+        requests.watch(vault, ["hf://?sort=downloads"])
+
+
+@pytest.mark.slow
+def test_results_are_kept_for_each_source(suspects: Path, tmp_path: Path, vault: Vault, jobs: Jobs) -> None:
+    """Also if watches of other sources were in between."""
+    other = tmp_path / "other"
+    write_llama(other / "model", seed=3, vocab_size=1500, hidden_size=96)
+    assert watched([str(suspects)], vault, jobs).result["known"] == 5
+    assert watched([str(other)], vault, jobs).result["known"] == 1
+    both = watched([str(other), str(suspects)], vault, jobs)
+    assert (both.result["counts"], both.result["known"]) == ({}, 6)
+    assert watched([str(other)], vault, jobs).result["known"] == 1, "rows of other sources are not shown"
+    failed = runner.start("watch", "Watch", asked_for(tmp_path / "nowhere", vault), secrets_for(vault), jobs)
+    until(lambda: jobs.get(failed.id).is_over, "the end of a watch without a source")
+    assert watched([str(suspects)], vault, jobs).result["counts"] == {}
+
+
+@pytest.mark.slow
+def test_incomplete_and_empty_sources_are_not_cleared(original: Path, tmp_path: Path, vault: Vault, jobs: Jobs) -> None:
+    folder, empty = tmp_path / "linked", tmp_path / "empty"
+    write_llama(folder / "model", seed=3, vocab_size=1500, hidden_size=96)
+    (folder / "link").symlink_to(tmp_path / "release")
+    empty.mkdir()
+    job = watched([str(folder), str(empty)], vault, jobs)
+    assert job.result["counts"] == {"no match": 1}, "what was listed is screened"
+    linked, nothing = (row["error"] for row in job.result["sources"])
+    assert "link" in linked["found"]
+    assert "no models" in nothing["problem"]
+    assert outcome_of(job) == "inconclusive"
+
+
+@pytest.mark.slow
+def test_original_that_could_not_be_compared_or_examined_leaves_it_open(
+    suspects: Path, tmp_path: Path, vault: Vault, jobs: Jobs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = write_llama(tmp_path / "other", seed=7, **MODEL)
+    succeeded(run_here("protect", protect_request(other, tmp_path / "for-cid", "Cid"), vault, jobs))
+    request = WatchRequest.from_json(asked_for(suspects, vault))
+    with pytest.raises(CancelledError):  # a job that does not run
+        candidates(request, vault, JobReporter(jobs, jobs.create("watch", "Watch", {}).id))
+    job = jobs.create("watch", "Watch", {})
+    jobs.start(job.id, os.getpid())
+    found, _ = candidates(request, vault, JobReporter(jobs, job.id))
+    screen = Screen(found, request, "cpu", tmp_path)
+    unmarked, unrelated = tmp_path / "original", suspects / "unrelated"
+    assert (screen.screened(unmarked)["word"], screen.screened(unrelated)["word"]) == ("not found", "no match")
+
+    monkeypatch.setattr(screening, "LEAST_LIKENESS", -1.0)
+    monkeypatch.setattr(screening, "SHARE_OF_BEST", -1e9)
+    real = Screen._read
+
+    def fails_for_other(self: Screen, suspect: irwm.Checkpoint, work: Any, candidate: Any) -> Any:
+        if candidate.original.path.name == "other":
+            raise OverBudgetError("this suspect takes longer")
+        return real(self, suspect, work, candidate)
+
+    monkeypatch.setattr(Screen, "_read", fails_for_other)
+    one_failed = screen.screened(unmarked)
+    assert one_failed["word"] == "inconclusive"
+    assert "other" in one_failed["reason"]
+    monkeypatch.setattr(screening, "likeness", lambda one, other: math.nan)
+    monkeypatch.setattr(screening, "difference", lambda one, other: math.inf)
+    unpaired = screen.screened(unrelated)
+    assert unpaired["word"] == "inconclusive"
+    assert "original, other" in unpaired["reason"] or "other, original" in unpaired["reason"]
 
 
 @pytest.mark.slow
@@ -172,19 +242,19 @@ def test_killed_watch_loses_nothing_and_screens_nothing_twice(
     for number in range(MANY):
         write_llama(folder / f"m{number:03}", seed=100 + number, vocab_size=300, hidden_size=32)
     screened: list[tuple[str, str]] = []
-    over, resumed = False, ""
+    over, before = False, 0
     while not over:
-        job = runner.start("watch", "Watch", asked_for(folder, vault, jobs), secrets_for(vault), jobs)
-        before = len(list(watch_rows(jobs.files(resumed)))) if resumed else 0
-        over, resumed = killed_after(job.id, before + KILLED_AFTER, jobs), job.id
+        job = runner.start("watch", "Watch", asked_for(folder, vault), secrets_for(vault), jobs)
+        over = killed_after(job.id, before + KILLED_AFTER, jobs)
         rows = list(watch_rows(jobs.files(job.id)))
+        before = len(rows)
         screened += [(row["name"], row["utc"]) for row in rows]
     assert len({name for name, _ in screened}) == len(rows) == MANY
     assert len(set(screened)) == MANY, "each was screened once"
 
 
-def asked_for(folder: Path, vault: Vault, jobs: Jobs) -> dict[str, object]:
-    return requests.watch(vault, jobs, [str(folder)], device="cpu").request.to_json()
+def asked_for(folder: Path, vault: Vault) -> dict[str, object]:
+    return requests.watch(vault, [str(folder)], device="cpu").request.to_json()
 
 
 def killed_after(id: str, rows: int, jobs: Jobs) -> bool:
@@ -248,8 +318,7 @@ def test_row_that_was_cut_short_costs_itself_only(jobs: Jobs) -> None:
 def test_suspect_that_ends_its_process_is_an_error_and_the_others_are_read(
     suspects: Path, vault: Vault, jobs: Jobs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The file is replaced by one that is killed for its memory: here by a process limit, which is the same to us."""
-    monkeypatch.setenv("IRWM_TEST_ENDS", "quantised")
+    """As the system ends a process whose memory is too large: with SIGKILL."""
     monkeypatch.setattr(watch, "_screened", _screened_or_end)
     rows = by_name(watched([str(suspects)], vault, jobs), jobs)
     assert {name: word(row) for name, row in rows.items()} == {
@@ -268,8 +337,7 @@ def _screened_or_end(address: str) -> Any:
     return _REAL(address)
 
 
-def test_keys_of_irwm_are_not_in_the_file(jobs: Jobs) -> None:
+def test_names_of_suspects_are_sealed(jobs: Jobs) -> None:
     id = jobs.create("watch", "Watch", {}).id
     log_of(jobs, id, datetime(2026, 1, 1, tzinfo=UTC)).add(Listed("s", "Quuxholm", "a", "v"), RESULT)
     assert b"Quuxholm" not in (jobs.folder(id) / f"{WATCH_ROWS}{ENDING}").read_bytes()
-    assert irwm.__version__

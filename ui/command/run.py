@@ -154,7 +154,7 @@ def _watch(given: Namespace, stop: Stop) -> output.Answer:
         while True:
             jobs = Jobs(settings.home).opened(vault.jobs_keys_to_seal())
             orphans.interrupt_dead(jobs)
-            job, lost = _followed(given, _watching(given, vault, jobs, settings).start(vault, jobs), jobs, stop)
+            job, lost = _followed(given, _watching(given, vault, settings).start(vault, jobs), jobs, stop)
             answer = words.of_job(given.command, job) if lost is None else words.of_lost(given.command, job, lost)
             if wait is None or lost is not None or stop.asked or answer["outcome"] == STOPPED:
                 return answer
@@ -166,11 +166,10 @@ def _watch(given: Namespace, stop: Stop) -> output.Answer:
         vault.lock()
 
 
-def _watching(given: Namespace, vault: Vault, jobs: Jobs, settings: Settings) -> Asked:
+def _watching(given: Namespace, vault: Vault, settings: Settings) -> Asked:
     limits = {"most": given.most, "most_bytes": given.bytes, "seconds": given.seconds}
     return requests.watch(
         vault,
-        jobs,
         [source if is_address(source) else shown_path(existing(source)) for source in given.sources],
         originals=None if given.original is None else [existing(each) for each in given.original],
         matching=given.matching,

@@ -10,16 +10,15 @@ from pathlib import Path
 from markupsafe import Markup
 
 from irwm.errors import printable
-from irwm.evidence.lineage import DERIVED
 from irwm.report.numbers import counted, number, power_text, why_capped
 from irwm.report.recognition_words import origin
 from ui.components import notices
 from ui.components.markup import beneath, facts, moment, own, record_row, table, verdict_word
 from ui.services.outcomes import FOUND, INCONCLUSIVE, NOT_FOUND
 from ui.services.results import NO_MATCH, Watched, WatchRow
+from ui.services.stored_results import FAILED, is_finding
 from ui.units import size_text
 
-FAILED = "failed"
 # What the list shows.
 FINDINGS, FAILURES, ALL = "findings", "failures", "all"
 SHOWN = [("Findings", FINDINGS), ("Could not be screened", FAILURES), ("All suspects", ALL)]
@@ -46,12 +45,6 @@ def id_of(row: WatchRow) -> str:
 
 def word_of(row: WatchRow) -> str:
     return row["result"]["word"] if row["result"] else FAILED
-
-
-def is_finding(row: WatchRow) -> bool:
-    """Whether a suspect carries a mark, may carry one, or descends from an original."""
-    result = row["result"]
-    return result is not None and (result["word"] in (FOUND, INCONCLUSIVE) or result["lineage"] == DERIVED)
 
 
 def chosen_rows(rows: Iterable[WatchRow], shown: str) -> list[WatchRow]:

@@ -39,5 +39,5 @@ KINDS = {
     "dispute": Kind(),
     "verify": Kind(opens_vault=False),
     "lab": Kind(resumed=True),
-    "watch": Kind(resumed=True),
+    "watch": Kind(),
 }

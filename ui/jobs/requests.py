@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -60,8 +60,8 @@ LARGEST_SEED = 2**31 - 1
 MOST_TITLE, MOST_RUN_NOTE, MOST_EXAMINER = 200, 1000, 200
 # Shorter beginnings of a fingerprint match keys by chance.
 LEAST_OF_FINGERPRINT = 8
-# Number of the newest jobs that are searched for a sweep, and for a watch, to continue.
-_LOOK_BACK, _LOOK_BACK_FOR_A_WATCH = 50, 5000
+# Number of the newest jobs that are searched for a sweep to continue.
+_LOOK_BACK = 50
 MOST_WATCHED = 100_000
 
 
@@ -308,7 +308,6 @@ def known_originals(
 
 def watch(
     vault: Vault,
-    jobs: Jobs,
     sources: Sequence[str],
     *,
     originals: Sequence[Path] | None = None,
@@ -358,23 +357,7 @@ def watch(
         device=device,
     )
     title = f"Watch {printable(given[0], 80)}" + (f" and {number(len(given) - 1)} more" if given[1:] else "")
-    return Asked(title, replace(asked, resume=_watched_before(jobs, asked)))
-
-
-def _watched_before(jobs: Jobs, asked: WatchRequest) -> str:
-    """The newest watch of one of the sources, if it is over; "" for none."""
-    same = (job for job in watches(jobs) if set(job.request.get("sources", ())) & set(asked.sources))
-    newest = next(same, None)
-    return newest.id if newest is not None and newest.is_over else ""
-
-
-def watches(jobs: Jobs) -> Iterator[Job]:
-    """The watches in the list of jobs, newest first.
-
-    Args:
-        jobs: opened.
-    """
-    return (job for job in jobs.recent(_LOOK_BACK_FOR_A_WATCH) if isinstance(job, Job) and job.kind == "watch")
+    return Asked(title, asked)
 
 
 def trace(vault: Vault, jobs: Jobs, suspect: Path, original: Path | None, fingerprint: str, **settings: Any) -> Asked:

@@ -37,7 +37,7 @@ from ui.jobs import requests
 from ui.services.known_originals import KnownOriginals
 from ui.services.request import BYTES_OF_ONE, MOST_IN_A_PASS, SECONDS_OF_ONE
 from ui.services.results import WatchRow
-from ui.services.stored_results import watch_rows
+from ui.services.stored_results import watch_rows, watches
 
 INTRO = """
 # Watch
@@ -171,7 +171,6 @@ class Watch:
             ]
             asked = requests.watch(
                 vault,
-                context.jobs_of(request),
                 sources,
                 matching=words or "",
                 most=most,
@@ -244,7 +243,7 @@ class Watch:
     def _rows(self, id: str | None, request: gr.Request) -> tuple[Job | None, list[WatchRow]]:
         """The shown watch, else the newest one, with its rows so far."""
         jobs = self.context.jobs_of(request)
-        job = jobs.get(id) if id else next(iter(requests.watches(jobs)), None)
+        job = jobs.get(id) if id else next(watches(jobs), None)
         return job, list(watch_rows(jobs.files(job.id))) if job else []
 
     def _originals(self, request: gr.Request) -> KnownOriginals:

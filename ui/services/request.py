@@ -205,14 +205,12 @@ class WatchRequest(ComparingRequest):
         sources: paths of folders, and addresses as `irwm.checkpoint.remote.hosted` takes them.
         most: number of suspects in one pass.
         most_bytes, seconds: bytes that are read of one suspect on a server, and time that it may take.
-        resume: the id of an earlier watch whose results are kept; "" for none.
     """
 
     sources: tuple[str, ...]
     most: int = MOST_IN_A_PASS
     most_bytes: int = BYTES_OF_ONE
     seconds: int = SECONDS_OF_ONE
-    resume: str = ""
 
 
 @dataclass(frozen=True, slots=True)

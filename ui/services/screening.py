@@ -17,11 +17,12 @@ from pathlib import Path
 import irwm
 from irwm.checkpoint.remote.mirror import bytes_read
 from irwm.checkpoint.remote.opening import server_of
-from irwm.errors import IrwmError, shown_path
+from irwm.errors import IrwmError, printable, shown_path
 from irwm.evidence.devices import on_device
 from irwm.evidence.likeness import FEW_ROWS, MOST_ROWS, Sketch, difference, likeness, sketch
 from ui.services.examining import Examined, Examiner
 from ui.services.originals import Candidate, compare
+from ui.services.outcomes import INCONCLUSIVE, NOT_FOUND
 from ui.services.request import WatchRequest
 from ui.services.results import NO_MATCH, Screened
 from ui.services.work import Reports
@@ -34,6 +35,8 @@ MOST_DIFFERENCE = 0.5
 # Numbers of an original that are read for its sketch.
 _MOST_NUMBERS = 2**25
 NOTHING_ALIKE = "Its embedding resembles that of no original, so no key was tried. This does not clear the suspect"
+NOT_PAIRED = "Its tokens cannot be paired with those of these originals, so they were not compared: {}. Investigate it"
+NOT_EXAMINED = "It resembles the original {}, whose keys could not be tried: {}"
 
 
 class OverBudgetError(IrwmError):
@@ -82,6 +85,7 @@ class Screen:
         ]
         likely = _likely(compared)
         best = max(compared, key=lambda each: -math.inf if math.isnan(each.likeness) else each.likeness)
+        unpaired = [each.candidate for each in compared if math.isnan(each.likeness) and each not in likely]
         result: Screened = {
             "part": "", "word": NO_MATCH, "whose": [], "reason": NOTHING_ALIKE,
             "original": shown_path(best.candidate.original.path),
@@ -91,15 +95,21 @@ class Screen:
         if likely:
             self._require_affordable(suspect)
             result |= self._examined(suspect, likely, limited)
+        if unpaired and result["word"] in (NO_MATCH, NOT_FOUND):
+            result |= {"word": INCONCLUSIVE, "reason": NOT_PAIRED.format(_names(unpaired))}
         result |= {"bytes": bytes_read(path) - before, "seconds": round(time.monotonic() - began, 3)}
         return result
 
     def _examined(self, suspect: irwm.Checkpoint, likely: Sequence[_Likely], work: Reports) -> Screened:
         """The strongest finding with the keys of the likely originals."""
         read = partial(self._read, suspect, work)
-        found = compare([each.candidate for each in likely], (), read).read[0]
+        compared = compare([each.candidate for each in likely], (), read)
+        found = compared.read[0]
         examined = found.examined
         word, reason = examined.said
+        if word == NOT_FOUND and compared.open:
+            failed = compared.open[0]
+            word, reason = INCONCLUSIVE, NOT_EXAMINED.format(printable(failed["name"], 80), failed["reason"])
         alike = next(each.likeness for each in likely if each.candidate is found.candidate)
         return {
             "part": "", "word": word, "whose": examined.people, "reason": reason,
@@ -127,6 +137,10 @@ class Screen:
 
 def _without_controls(examiner: Examiner, suspect: irwm.Checkpoint, work: Reports, device: str) -> Examined:
     return examiner.examine(suspect, device, work, controls=False)
+
+
+def _names(found: Sequence[Candidate]) -> str:
+    return ", ".join(printable(each.original.path.name, 80) for each in found)
 
 
 def _likely(compared: Sequence[_Likely]) -> list[_Likely]:

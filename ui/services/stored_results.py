@@ -6,16 +6,23 @@ import contextlib
 import json
 from collections.abc import Iterator
 
+from irwm.evidence.lineage import DERIVED
 from irwm.report import lab, schema, sweep
 from irwm.report.document import ReportError
 from storage.errors import RecordNotFoundError, StorageError
 from storage.job_files import JobFiles
+from storage.job_table import Job
 from storage.jobs import Jobs
 from storage.vault import Vault
+from ui.services.outcomes import FOUND, INCONCLUSIVE
 from ui.services.results import WatchRow
 
 # The results of a watch, one JSON document (`ui.services.results.WatchRow`) on each line.
 WATCH_ROWS = "watch.jsonl"
+# The word for a suspect that could not be screened.
+FAILED = "failed"
+# Number of the newest jobs that are searched for watches.
+_LOOK_BACK = 5000
 # An investigation's findings before its controls, only for the page: not a report, and never signed or filed.
 FIRST = "first.json"
 
@@ -43,6 +50,21 @@ def watch_rows(files: JobFiles) -> Iterator[WatchRow]:
             with contextlib.suppress(ValueError):
                 row: WatchRow = json.loads(line)
                 yield row
+
+
+def watches(jobs: Jobs) -> Iterator[Job]:
+    """The watches in the list of jobs, newest first.
+
+    Args:
+        jobs: opened.
+    """
+    return (job for job in jobs.recent(_LOOK_BACK) if isinstance(job, Job) and job.kind == "watch")
+
+
+def is_finding(row: WatchRow) -> bool:
+    """Whether a suspect of a watch carries a mark, may carry one, or descends from an original."""
+    result = row["result"]
+    return result is not None and (result["word"] in (FOUND, INCONCLUSIVE) or str(result["lineage"]) == DERIVED)
 
 
 def lab_of(files: JobFiles) -> schema.Lab:

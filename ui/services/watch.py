@@ -12,7 +12,7 @@ import hashlib
 import json
 import os
 from collections import Counter, deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, replace
@@ -20,13 +20,13 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import cast
 
-from irwm.checkpoint.candidates import find_checkpoints, several_in
+from irwm.checkpoint.candidates import Candidates, SweepFolderError, find_checkpoints, several_in
+from irwm.checkpoint.files import listed
 from irwm.checkpoint.remote.address import is_address
 from irwm.checkpoint.remote.hosted import hosted
 from irwm.checkpoint.remote.mirror import bytes_read, discard
 from irwm.checkpoint.remote.opening import local_path
 from irwm.errors import CancelledError, IrwmError, path_from, printable, shown_path
-from irwm.evidence.lineage import DERIVED
 from irwm.report.sweep import keys_digest
 from storage.errors import StorageError
 from storage.job_files import JobFiles
@@ -38,13 +38,12 @@ from ui.services.outcomes import FOUND, INCONCLUSIVE, NOT_FOUND, error_parts
 from ui.services.request import WatchRequest
 from ui.services.results import NO_MATCH, Screened, SourceRow, Watched, WatchRow
 from ui.services.screening import Screen
-from ui.services.stored_results import WATCH_ROWS, jobs_of, watch_rows
+from ui.services.stored_results import FAILED, WATCH_ROWS, is_finding, jobs_of, watch_rows, watches
 from ui.services.sweep import stamp_of
 from ui.services.work import Work
 
 # The strongest first.
 WORDS = (FOUND, INCONCLUSIVE, NOT_FOUND, NO_MATCH)
-FAILED = "failed"
 # Findings in the result; suspects that a folder may hold; checkpoints of one repository that are screened.
 MOST_FINDINGS, MOST_OF_A_FOLDER, MOST_PARTS = 200, 20_000, 50
 # A failed suspect is tried again after so many hours, after twice as many, and so on up to a week.
@@ -81,7 +80,7 @@ def run(request: WatchRequest, vault: Vault, work: Work) -> Watched:
     """
     device = device_of(request.device)
     found, left_out = candidates(request, vault, work)
-    log = Log.begun(work.files, _resumed(request, vault), _Compared.of(found))
+    log = Log.begun(work.files, _earlier(request, vault), _Compared.of(found))
     sources: list[SourceRow] = []
     todo: list[Listed] = []
     for source in request.sources:
@@ -94,7 +93,7 @@ def run(request: WatchRequest, vault: Vault, work: Work) -> Watched:
     for suspect, result in pool.of(todo):
         added = log.add(suspect, result)["result"]
         counts[added["word"] if added else FAILED] += 1
-    findings = sorted(filter(_tells, log.rows()), key=_strength)
+    findings = sorted(filter(is_finding, log.rows()), key=_strength)
     return {
         "sources": sources,
         "counts": dict(counts),
@@ -106,12 +105,6 @@ def run(request: WatchRequest, vault: Vault, work: Work) -> Watched:
         "rows": findings[:MOST_FINDINGS],
         "file": WATCH_ROWS,
     }
-
-
-def _tells(row: WatchRow) -> bool:
-    """Whether a suspect carries a mark, may carry one, or descends from an original."""
-    result = row["result"]
-    return result is not None and (result["word"] in (FOUND, INCONCLUSIVE) or str(result["lineage"]) == DERIVED)
 
 
 def _strength(row: WatchRow) -> tuple[int, float]:
@@ -143,13 +136,12 @@ class Log:
         self._rows: dict[tuple[str, str], WatchRow] = {}
 
     @classmethod
-    def begun(cls, files: JobFiles, before: JobFiles | None, compared: _Compared) -> Log:
-        """With the results of an earlier watch."""
+    def begun(cls, files: JobFiles, before: Iterable[WatchRow], compared: _Compared) -> Log:
+        """With the results of earlier watches."""
         log = cls(files, compared)
-        kept = list(watch_rows(before)) if before is not None else []
-        for row in kept:
+        for row in before:
             log._keep(row)
-        if kept:
+        if log._rows:
             files.append(WATCH_ROWS, "".join(map(_line, log._rows.values())))
         return log
 
@@ -193,12 +185,17 @@ def _line(row: WatchRow) -> str:
     return json.dumps(row, allow_nan=False) + "\n"
 
 
-def _resumed(request: WatchRequest, vault: Vault) -> JobFiles | None:
-    """The files of the watch to continue; None if there is none."""
-    if request.resume:
-        with contextlib.suppress(StorageError):  # it is no longer in the list
-            return jobs_of(vault).files(request.resume)
-    return None
+def _earlier(request: WatchRequest, vault: Vault) -> Iterator[WatchRow]:
+    """The results for each source from the newest watch that has results for it. All watches before this one are over:
+    only one job runs at a time, and a killed one keeps its results."""
+    jobs, left = jobs_of(vault), set(request.sources)
+    for job in watches(jobs):
+        with contextlib.suppress(StorageError):  # its results were removed
+            rows = [row for row in watch_rows(jobs.files(job.id)) if row["source"] in left]
+            yield from rows
+            left -= {row["source"] for row in rows}
+        if not left:
+            return
 
 
 def _new_of(source: str, log: Log, most: int) -> tuple[list[Listed], SourceRow]:
@@ -213,6 +210,8 @@ def _new_of(source: str, log: Log, most: int) -> tuple[list[Listed], SourceRow]:
                     new.append(suspect)
                 else:
                     row["left"] += 1
+        if not row["listed"]:
+            raise IrwmError("this source has no models", file=source, advice="Check its spelling")
     except IrwmError as error:  # what was listed before it is screened
         row["error"] = error_parts(error)
     return new, row
@@ -227,6 +226,23 @@ def _listed(source: str) -> Iterator[Listed]:
     for path in found.paths:
         version = hashlib.sha256(stamp_of(path, found.files[path]).encode("utf-8", "surrogatepass")).hexdigest()[:40]
         yield Listed(source, found.name_of(path), shown_path(path), version)
+    _require_complete(found)
+
+
+def _require_complete(found: Candidates) -> None:
+    """Rejects a folder of which parts were not searched, after the rest of it was.
+
+    Raises:
+        SweepFolderError
+    """
+    missed = [*found.refused, *found.too_deep, *(["files beyond the search limit"] if found.cut else [])]
+    if missed:
+        raise SweepFolderError(
+            "not all of this folder was searched",
+            file=found.folder,
+            found=listed(missed),
+            advice="Watch these folders separately",
+        )
 
 
 # In the processes that screen suspects
@@ -256,7 +272,17 @@ def _screened(address: str) -> Screened | Parts:
         path = local_path(address) if is_address(address) else path_from(address)
         first = bytes_read(path) == 0
         several = several_in(path)
-        parts = [path] if several is None else list(several.paths[:MOST_PARTS])
+        parts = [path] if several is None else list(several.paths)
+        if len(parts) > MOST_PARTS:
+            raise IrwmError(
+                "there are too many checkpoints in one place",
+                file=path,
+                expected=f"at most {MOST_PARTS}",
+                found=f"{len(parts)}",
+                advice="Watch the folders in it separately",
+            )
+        if several is not None:
+            _require_complete(several)
         results: list[Screened] = []
         for part in parts:
             name = "" if several is None else several.name_of(part)

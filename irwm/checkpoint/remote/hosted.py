@@ -14,7 +14,7 @@ from irwm.checkpoint.remote.address import HUB, STORES, is_address, parse
 from irwm.checkpoint.remote.listing import RemoteFile, files_below, listing_of
 from irwm.errors import ParameterError, RemoteError, printable
 
-# What a search on the hub may ask for.
+# The fields of a search on the hub.
 _ASKED = ("author", "search", "filter")
 FORMS = "hf://ORGANISATION, hf://?search=WORDS, hf://?filter=base_model:ORGANISATION/NAME, or the address of a model"
 _NAME = re.compile(r"[A-Za-z0-9][\w.-]{0,95}")

@@ -95,6 +95,6 @@ $(VENV)/.app: requirements.lock requirements-cuda.lock tools/set_up.py $(VENV)/b
 	$(BIN)/python -m tools.set_up
 	touch $@
 
-$(VENV)/.dev: requirements-dev.txt requirements-cluster.txt requirements-release.txt requirements.txt constraints.txt $(VENV)/.app
+$(VENV)/.dev: requirements-dev.txt requirements-cluster.txt requirements-release.txt requirements-stores.txt requirements.txt constraints.txt $(VENV)/.app
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements-dev.txt -c constraints.txt
 	touch $@

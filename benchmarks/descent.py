@@ -3,7 +3,9 @@
     python -m benchmarks.descent [--trees 2] [--models gemma phi3 gpt2] [--write]
 
 Each tree has 12 models. The first is a small trained model; each other is made from one of those before it, in a drawn
-way. The map is made without and with the knowledge that the first is the original. --write puts the table into
+way. Small models that were trained apart are added, which belong to no family. The map is made without and with the
+knowledge that the first is the original, and once more of those models of a tree from which no other was made: no
+direction between them is right. --write puts the table into
 docs/descent.md.
 """
 
@@ -72,26 +74,31 @@ def statistics(model: irwm.Checkpoint) -> dict[str, float]:
     return {"kurtosis": float(np.mean(kurtosis)), "norm": float(np.mean([float(each.norm()) for each in matrices]))}
 
 
-def count(tree: tuple[list[Path], list[int], list[str]], tally: Counter[str]) -> None:
+def count(tree: tuple[list[Path], list[int], list[str]], unrelated: list[Path], tally: Counter[str]) -> None:
     """Adds one tree."""
     paths, parents, ways = tree
     models = [irwm.open_checkpoint(path) for path in paths]
+    others = [irwm.open_checkpoint(path) for path in unrelated]
     truth = {(parent, child) for child, parent in enumerate(parents) if parent >= 0}
     for known in ("", "known"):
-        found = irwm.map_descent(models, [0] if known else [])
+        found = irwm.map_descent([*models, *others], [0] if known else [])
         tally[f"families {known}"] += len(found.families)
+        tally[f"joined {known}"] += sum(max(each.first, each.second) >= len(models) for each in found.branches)
         for each in found.branches:
             pair = each.first, each.second
             right = pair in truth or pair[::-1] in truth
             tally[f"branches {known}"] += 1
             tally[f"right {known}"] += right
-            if right and each.direction:
+            if each.direction:
                 tally[f"directed {known}"] += 1
                 tally[f"directed right {known}"] += pair in truth
             way = ways[max(pair)]
             if not known and right:
                 tally[f"way {way}"] += 1
     tally.update(f"of {way}" for way in ways[1:])
+    leaves = irwm.map_descent([model for place, model in enumerate(models) if place not in parents])
+    tally["between leaves"] += len(leaves.branches)
+    tally["directed leaves"] += sum(bool(each.direction) for each in leaves.branches)
     values = [statistics(model) for model in models]
     for parent, child in truth:
         if ways[child] in ("fine-tuned", "LoRA"):
@@ -117,17 +124,27 @@ def main() -> None:
             for number in range(options.trees):
                 place = Path(folder) / f"{name}{number}"
                 place.mkdir()
-                count(made_tree(paths[name], place, np.random.default_rng([number, *name.encode()])), tally)
+                tree = made_tree(paths[name], place, np.random.default_rng([number, *name.encode()]))
+                unrelated = [paths[other] for other in CAUSAL if other != name]
+                count(tree, unrelated, tally)
+                tally["unrelated"] += len(unrelated)
         print("| | |\n|---|---|")
         print(f"| trees of {SIZE} models | {options.trees * len(options.models)} |")
-        print(f"| families found | {tally['families ']} |")
+        print(f"| unrelated models that were joined to a tree | {share(tally['joined '], tally['unrelated'])} |")
+        print(f"| families found, of the trees and the unrelated models | {tally['families ']} |")
         print(f"| branches that join a model with its parent | {share(tally['right '], tally['branches '])} |")
         for way in WAYS:
             print(f"| … of models made so: {way} | {share(tally[f'way {way}'], tally[f'of {way}'])} |")
-        print(f"| of these with a direction | {share(tally['directed '], tally['right '])} |")
-        print(f"| … that is right | {share(tally['directed right '], tally['directed '])} |")
-        print(f"| with a direction if the original is known | {share(tally['directed known'], tally['right known'])} |")
-        print(f"| … that is right | {share(tally['directed right known'], tally['directed known'])} |")
+        print(f"| branches with a direction | {share(tally['directed '], tally['branches '])} |")
+        print(f"| … from a parent to its child | {share(tally['directed right '], tally['directed '])} |")
+        print(
+            f"| with a direction if the original is known | {share(tally['directed known'], tally['branches known'])} |"
+        )
+        print(f"| … from a parent to its child | {share(tally['directed right known'], tally['directed known'])} |")
+        print(
+            "| with a direction between models of which none was made from another | "
+            f"{share(tally['directed leaves'], tally['between leaves'])} |"
+        )
         for what in ("kurtosis", "norm"):
             larger = share(tally[f"more {what}"], tally["tuned"])
             print(f"| fine-tuned models with a larger {what} than their parent | {larger} |")

@@ -1,6 +1,11 @@
 """A watch of many suspects and originals: its speed, the relatives that it finds, and the unrelated that it accuses.
 
-    python -m benchmarks.watch [--suspects 1000] [--originals 20]
+    python -m benchmarks.watch [--suspects 1000] [--originals 20] [--write]
+    python -m benchmarks.watch --large [--folder FOLDER] [--write]
+
+--write puts the table into docs/watching.md. With --large, what a suspect of 8B geometry on a hub costs: a hub on this
+machine, with the hub's own protocol, counts requests and bytes of an unrelated model, a release, and a release that was
+rotated and reordered. The models take 30 GB in FOLDER, by default a temporary one.
 
 The originals are four small trained models and random ones of two geometries. One suspect in twenty was made from a
 release: as it is, rotated and reordered, at 4 bits, with noise, or with half of its principal components.
@@ -15,17 +20,23 @@ import os
 import shutil
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import torch
+
 import irwm
+from benchmarks.speed import geometry
+from benchmarks.speed.claim import MIB, Bench
+from benchmarks.written import printed_table
 from irwm.attacks import adaptive, add_noise, quantize
 from irwm.attacks.equivalence import disguise
 from storage.job_table import Job
 from storage.jobs import Jobs
 from storage.vault import Vault
+from tools.hub import serving
 from tools.small_models import DEMO, write_llama
 from ui import offline
 from ui.jobs import requests, runner
@@ -40,6 +51,7 @@ GEOMETRIES: tuple[dict[str, Any], ...] = (
     {"vocab_size": 1200, "hidden_size": 64},
     {"vocab_size": 2048, "hidden_size": 96},
 )
+QUICK = geometry.Geometry(rows=3000, columns=512, inner=1024, heads=4, key_heads=2, layers=1)
 TOKENIZER = ("tokenizer.json", "tokenizer_config.json")
 # One suspect in so many is a relative.
 RELATIVE = 20
@@ -164,16 +176,63 @@ def _found(rows: dict[str, WatchRow], planted: dict[str, Planted], form: str) ->
     return f"{sum(named(rows.get(name), each) for name, each in own.items())} of {len(own)}"
 
 
+def measure_large(folder: Path, size: geometry.Geometry) -> Iterator[tuple[str, ...]]:
+    """What each suspect on the hub costs."""
+    bench = Bench(folder, 1, size, False, 1)
+    original, release, disguised = bench.model(), folder / "released", folder / "released and disguised"
+    unrelated = folder / "unrelated"
+    vault = Vault.create(folder / "home", "a passphrase of this benchmark")
+    jobs = Jobs(folder / "home").opened(vault.jobs_keys_to_seal())
+    protect(original, release, "Ada", vault, jobs)
+    table = irwm.open_checkpoint(release).embedding(slice(None)).bfloat16()
+    geometry.write(disguised, size, geometry.rotated_and_reordered(table), seed=5)
+    random = torch.randn(size.rows, size.columns, generator=torch.Generator().manual_seed(6)).mul_(0.02).bfloat16()
+    geometry.write(unrelated, size, random, seed=6)
+    for name, path in (("unrelated", unrelated), ("a release", release), ("rotated and reordered", disguised)):
+        with serving(path) as hub:
+            owner = name.split()[-1]
+            hub.models[f"{owner}/model"] = hub.commit, path
+            for file in path.iterdir():
+                hub.sha256(file)  # the hub knows its digests
+            cache = str(folder / name)
+            os.environ |= {"HF_ENDPOINT": hub.address, "IRWM_SERVERS": "127.0.0.1", "XDG_CACHE_HOME": cache}
+            job = over(requests.watch(vault, [f"hf://{owner}"]), vault, jobs)
+            (row,) = watch_rows(jobs.files(job.id))
+            assert row["result"] is not None, row["error"]
+            said = f"{row['result']['word']} {', '.join(row['result']['whose'])}".strip()
+            cost = row["result"]["seconds"]
+            yield name, f"{len(hub.requests)}", f"{hub.bytes_sent / MIB:.0f} MiB", f"{cost:.1f} s", said
+        shutil.rmtree(folder / name, ignore_errors=True)
+    vault.lock()
+
+
+def print_table(options: argparse.Namespace, folder: Path) -> None:
+    if options.large:
+        print("| suspect of 8B geometry | requests | read | time | result |\n|---|---|---|---|---|")
+        rows: Iterable[tuple[str, ...]] = measure_large(folder, QUICK if options.quick else geometry.Geometry())
+    else:
+        print("| | |\n|---|---|")
+        rows = measure(folder, options.suspects, options.originals)
+    for row in rows:
+        print(f"| {' | '.join(row)} |", flush=True)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--suspects", type=int, default=1000)
     parser.add_argument("--originals", type=int, default=20)
+    parser.add_argument("--large", action="store_true")
+    parser.add_argument("--quick", action="store_true", help="with --large: a small geometry, as a smoke test")
+    parser.add_argument("--folder", type=Path)
+    parser.add_argument("--write", action="store_true")
     options = parser.parse_args()
     offline.apply()
-    with tempfile.TemporaryDirectory() as folder:
-        print("| | |\n|---|---|")
-        for what, value in measure(Path(folder), options.suspects, options.originals):
-            print(f"| {what} | {value} |")
+    marker = "watch_large" if options.large else "watch"
+    with (
+        printed_table("watching.md", marker, write=options.write),
+        tempfile.TemporaryDirectory(dir=options.folder) as folder,
+    ):
+        print_table(options, Path(folder))
 
 
 if __name__ == "__main__":

@@ -45,7 +45,9 @@ def append_private(path: Path, data: bytes) -> None:
     """Adds bytes to the end of a private file; see `open_to_append`."""
     with os.fdopen(open_to_append(path), "wb", buffering=0) as stream:
         # One write for the whole piece: O_APPEND keeps the pieces of two processes from mixing.
-        stream.write(data)
+        written = stream.write(data)
+        while written < len(data):  # a full disk takes a part, and then raises
+            written += stream.write(data[written:])
 
 
 def partial_name(path: Path) -> Path:

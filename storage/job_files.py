@@ -104,7 +104,9 @@ class JobFiles:
 
     def _pieces(self, sealer: Sealer, name: str, content: bytes) -> list[str | None]:
         place = self.place(f"line {name}")
-        return [opened_line(sealer, place, line) for line in content.splitlines()]
+        # A piece that was cut short on a full disk has no end, and the next one follows it directly.
+        lines = content.replace(MARK, b"\n" + MARK).splitlines()
+        return [opened_line(sealer, place, line) for line in lines if line]
 
     def _require(self) -> Sealer:
         if self.sealer is None:

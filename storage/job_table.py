@@ -17,6 +17,9 @@ from storage.paths import JOBS_NAME
 from storage.processes import still_runs
 
 QUEUED, RUNNING = "queued", "running"
+# A repeated job between two passes: its process waits, and other jobs may use the device.
+RESTING = "resting"
+UNDER_WAY = (QUEUED, RUNNING, RESTING)
 INTERRUPTED = "interrupted"
 ENDED = ("done", "failed", "stopped", INTERRUPTED)
 # The text of a job; each of these columns is sealed separately.
@@ -84,7 +87,7 @@ class JobLine:
         id: identifier, also the name of its folder.
         sequence: order of creation; clocks jump, sequences do not.
         kind: which task runs it, such as "protect" or "investigate".
-        state: "queued", "running", "done", "failed", "stopped" or "interrupted".
+        state: "queued", "running", "resting", "done", "failed", "stopped" or "interrupted".
         done, total: progress in the task's unit, usually bytes; total 0 while unknown.
         created, started, ended: UTC, ISO 8601; None until it happens.
         pid: the process that runs or ran it, or waits to.
@@ -122,8 +125,9 @@ class Job(JobLine):
         title: shown to users.
         request: the task's input, as plain JSON values.
         what: the current step.
-        result: of the task, as plain JSON values; its type is that of the use case.
-        error: the parts of the error that ended it.
+        result: of the task, as plain JSON values; its type is that of the use case. Of a repeated task, that of its
+            last pass without an error.
+        error: the parts of the error that ended it, or the last pass of a resting one.
     """
 
     title: str

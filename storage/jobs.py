@@ -34,7 +34,9 @@ from storage.job_table import (
     INTERRUPTED,
     JOBS_SCHEMA,
     QUEUED,
+    RESTING,
     RUNNING,
+    UNDER_WAY,
     Ahead,
     Job,
     JobLine,
@@ -55,6 +57,7 @@ LOG_TAIL_BYTES = 16 * 1024
 # Each line is sealed separately, which makes short ones several times as long.
 _SEALED_TIMES = 8
 _FIXED = "seq, id, kind, created, key"
+_UNDER_WAY = f"SELECT * FROM jobs WHERE state IN ({', '.join('?' * len(UNDER_WAY))}) ORDER BY seq DESC"
 _ID = re.compile("[0-9a-f]{16}")
 
 
@@ -211,6 +214,47 @@ class Jobs:
             db.table("jobs").update(row["seq"], values | words)
             return True
 
+    def rest(
+        self,
+        id: str,
+        what: str,
+        result: Mapping[str, object] | None = None,
+        error: Mapping[str, str | None] | None = None,
+    ) -> bool:
+        """Ends a pass of a repeated job, which then needs no device; returns False, and changes nothing, if it is no
+        longer running.
+
+        Args:
+            what: when the next pass is.
+            result: of the pass; None keeps that of an earlier one.
+            error: that ended the pass.
+
+        Raises:
+            RecordNotFoundError, RecordValueError, JobSealedError, StorageError
+        """
+        with self._file.writing() as db:
+            row = _row(db, id)
+            if row["state"] != RUNNING:
+                return False
+            words: dict[str, object] = {"what": what, "error": None if error is None else dict(error)}
+            if result is not None:
+                words["result"] = dict(result)
+            sealed = sealed_words(self._key(row).sealer(), row, **words)
+            db.table("jobs").update(row["seq"], {"state": RESTING, "done": 0, "total": 0} | sealed)
+            return True
+
+    def wake(self, id: str) -> bool:
+        """Queues a resting job for its next pass; returns False, and changes nothing, if it does not rest.
+
+        Raises:
+            RecordNotFoundError, StorageError
+        """
+        with self._file.writing() as db:
+            spot = _spot(db, id)
+            if spot["state"] == RESTING:
+                db.table("jobs").update(spot["seq"], {"state": QUEUED})
+            return bool(spot["state"] == RESTING)
+
     def finish(
         self,
         id: str,
@@ -276,7 +320,7 @@ class Jobs:
         """
         with self._file.reading() as db:
             row = _row(db, id)
-        return row["state"] in (QUEUED, RUNNING) and row["pid"] is not None and not is_dead(row)
+        return row["state"] in UNDER_WAY and row["pid"] is not None and not is_dead(row)
 
     def recent(self, limit: int = 50, offset: int = 0) -> list[JobLine]:
         """The newest jobs, newest first by sequence; the first `offset` are skipped. Jobs that can be opened are
@@ -288,8 +332,7 @@ class Jobs:
     def under_way(self) -> list[JobLine]:
         """The jobs that are not over, newest first; those that can be opened are `Job`s."""
         with self._file.reading() as db:
-            rows = db.query("SELECT * FROM jobs WHERE state IN (?, ?) ORDER BY seq DESC", [QUEUED, RUNNING])
-            return [self._line(row) for row in rows]
+            return [self._line(row) for row in db.query(_UNDER_WAY, UNDER_WAY)]
 
     def unswept(self) -> list[Job]:
         """The interrupted jobs whose partial output has not been cleaned up yet, as far as they can be opened; `swept`
@@ -318,12 +361,8 @@ class Jobs:
         See `storage.job_table.is_dead` and `unswept`.
         """
         with self._file.reading() as db:
-            dead = [
-                row["id"]
-                for row in db.query("SELECT * FROM jobs WHERE state IN (?, ?)", [QUEUED, RUNNING])
-                if is_dead(row)
-            ]
-        return [self.finish(id, INTERRUPTED) for id in dead]
+            dead = [row["id"] for row in db.query(_UNDER_WAY, UNDER_WAY) if is_dead(row)]
+        return [self.finish(id, INTERRUPTED) for id in reversed(dead)]
 
     def folder(self, id: str) -> Path:
         """The job's own folder, for its results.

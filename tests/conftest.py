@@ -12,8 +12,8 @@ import torch
 
 import irwm
 from irwm.checkpoint.remote.web import close_connections
-from tests.checkpoint.hub import TOKEN, Hub, serving
 from tests.kept import kept
+from tools.hub import TOKEN, Hub, serving
 from tools.small_models import DEMO, write_llama
 
 pytest_plugins = ["tests.tiers", "tests.ui.serving"]

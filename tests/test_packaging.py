@@ -42,6 +42,7 @@ def pins(lines: list[str]) -> dict[str, str]:
         ("requirements-cluster.txt", EXTRAS["cluster"]),
         ("requirements-harness.txt", EXTRAS["harness"]),
         ("requirements-release.txt", EXTRAS["release"]),
+        ("requirements-stores.txt", EXTRAS["stores"]),
         ("requirements-tools.txt", EXTRAS["tools"]),
     ],
 )

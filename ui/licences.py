@@ -22,6 +22,8 @@ REQUIREMENTS = (
     "requirements.txt",
     "requirements-cluster.txt",
     "requirements-harness.txt",
+    "requirements-release.txt",
+    "requirements-stores.txt",
     "requirements-tools.txt",
 )
 # Python packages that no requirements file names, and that the attacks use if they are installed.

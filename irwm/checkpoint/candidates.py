@@ -8,6 +8,7 @@ of the folder: the folder's author controls the link, and a report must be about
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -157,9 +158,9 @@ class _Search:
                 known |= own
                 kept.append((folder, each))
                 files[folder / each.name] = own
+        inside = Counter(parent for path in files for parent in (path, *path.parents))
         for folder, each in kept:
-            inside = [path for path in files if path.is_relative_to(folder)]
-            if len(inside) == 1 and _is_a_folder_of_its_own(folder, each):
+            if inside[folder] == 1 and _is_a_folder_of_its_own(folder, each):
                 files[folder] = files.pop(folder / each.name)
         return files
 

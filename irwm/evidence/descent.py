@@ -16,7 +16,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -27,6 +27,8 @@ from irwm.evidence.likeness import FEW_ROWS, Sketch, likeness, sketch
 
 # Tensors of a sample, and values of each.
 _TENSORS, _VALUES = 64, 1 << 16
+# Wider rows are in no model; one of them would fill the memory.
+_WIDEST = 1 << 20
 # Relative differences of unrelated weights are about the root of two; those of relatives with the same coordinates are
 # smaller than this. Models that were trained apart have a likeness below the other limit.
 _SAME_COORDINATES, _RELATED = 0.7, 0.35
@@ -72,8 +74,8 @@ class Descent:
     """A map of descent.
 
     Attributes:
-        names: of the models.
-        families: places of the models of each family, the largest family first.
+        names: of the models; with their folders if several have the same one.
+        families: places of the models of each family, the largest family first; without those that were left out.
         branches: of all families; a family of n models has n - 1.
     """
 
@@ -93,38 +95,72 @@ class _Sampled:
     zeros: float
 
 
+@dataclass(frozen=True, slots=True)
+class Drawn:
+    """A model in a drawing of the map, with the models that are joined to it and away from the first one.
+
+    Attributes:
+        place: among the models.
+        branch: that joins it to the model above; None for the first model of a family.
+    """
+
+    place: int
+    branch: Branch | None
+    below: tuple[Drawn, ...]
+
+
 def map_descent(
-    models: Sequence[Checkpoint], originals: Collection[int] = (), progress: Progress | None = None
+    models: Sequence[Checkpoint],
+    originals: Collection[int] = (),
+    progress: Progress | None = None,
+    unreadable: Callable[[int, IrwmError], None] | None = None,
 ) -> Descent:
     """The map of descent of several models.
 
     Args:
         originals: places of models that were made from none of the others.
         progress: called with models done, their number and a description of the step; its exceptions are propagated.
+        unreadable: called with the place of a model that cannot be read, which is then left out. None raises its error.
 
     Raises:
-        CheckpointError: a model cannot be read.
+        CheckpointError, RemoteError: a model cannot be read.
         IrwmError: a place in `originals` is not one of a model.
     """
     if not set(originals) <= set(range(len(models))):
         raise IrwmError("an original is not among the models", expected=f"0 to {len(models) - 1}")
-    sampled = []
+    sampled: dict[int, _Sampled] = {}
     for number, model in enumerate(models):
         if progress is not None:
             progress(number, len(models), f"Reading {model.path.name}")
-        sampled.append(_sample(model))
-    pairs = [(i, j) for j in range(len(models)) for i in range(j)]
+        try:
+            sampled[number] = _sample(model)
+        except IrwmError as error:
+            if unreadable is None:
+                raise
+            unreadable(number, error)
+    pairs = [(i, j) for j in sampled for i in sampled if i < j]
     distances = {pair: found for pair in pairs if (found := _distance(*(sampled[i] for i in pair))) is not None}
     joined = _shortest_tree(len(models), distances)
     branches = [Branch(i, j, distances[i, j][1], distances[i, j][0]) for i, j in joined]
     directed = _directed(branches, sampled, set(originals))
-    names = tuple(model.path.name for model in models)
-    return Descent(names, _families(len(models), joined), tuple(sorted(directed, key=lambda each: each.distance)))
+    return Descent(_names(models), _families(sampled, joined), tuple(sorted(directed, key=lambda each: each.distance)))
+
+
+def _names(models: Sequence[Checkpoint]) -> tuple[str, ...]:
+    names = Counter(model.path.name for model in models)
+    return tuple(
+        model.path.name if names[model.path.name] == 1 else f"{model.path.parent.name}/{model.path.name}"
+        for model in models
+    )
 
 
 def _sample(model: Checkpoint) -> _Sampled:
     """Fixed places of at most `_TENSORS` matrices; which ones depends on their names alone."""
-    matrices = {name: entry for name, entry in model.tensors.items() if len(entry.shape) == 2 and min(entry.shape) > 1}
+    matrices = {
+        name: entry
+        for name, entry in model.tensors.items()
+        if len(entry.shape) == 2 and min(entry.shape) > 1 and entry.shape[1] <= _WIDEST
+    }
     chosen = sorted(matrices, key=lambda name: hashlib.blake2b(name.encode("utf-8", "surrogatepass")).digest())
     values = {}
     for name in chosen[:_TENSORS]:
@@ -185,8 +221,8 @@ def _shortest_tree(count: int, distances: Mapping[tuple[int, int], tuple[bool, f
     return joined
 
 
-def _families(count: int, joined: Sequence[tuple[int, int]]) -> tuple[tuple[int, ...], ...]:
-    left, found = set(range(count)), []
+def _families(places: Iterable[int], joined: Sequence[tuple[int, int]]) -> tuple[tuple[int, ...], ...]:
+    left, found = set(places), []
     while left:
         family = _reached(min(left), joined)
         left -= family
@@ -208,41 +244,40 @@ def _reached(start: int, joined: Sequence[tuple[int, int]]) -> set[int]:
     return found
 
 
-def _directed(branches: Sequence[Branch], sampled: Sequence[_Sampled], originals: set[int]) -> list[Branch]:
+def _directed(branches: Sequence[Branch], sampled: Mapping[int, _Sampled], originals: set[int]) -> list[Branch]:
     """The branches, those with a direction turned so that `first` is the parent."""
-    parents: dict[int, int] = {}
-    why: dict[frozenset[int], str] = {}
-    claims = [
-        (first, second, reason) for each in branches for first, second, reason in _shown(each, sampled, originals)
-    ]
-    children = [second for _, second, _ in claims]
-    for first, second, reason in claims:
-        if children.count(second) == 1:  # two parents: at least one of the claims is wrong
-            parents[second] = first
-            why[frozenset((first, second))] = reason
-    rest = [frozenset((each.first, each.second)) for each in branches]
-    known, todo = set(originals), list(originals)
-    while todo:  # away from the originals, since a model has one parent
+    pairs = [(each.first, each.second) for each in branches]
+    found: dict[tuple[int, int], str] = {}  # reasons, by parent and child
+    for branch, pair in zip(branches, pairs, strict=True):
+        ends = [_reached(end, [each for each in pairs if each != pair]) & originals for end in pair]
+        claims = [claim for claim in _shown(branch, sampled) if not ends[pair.index(claim[1])]]
+        if len(claims) == 1:  # none, or two that contradict each other
+            found[claims[0][:2]] = claims[0][2]
+        elif bool(ends[0]) != bool(ends[1]):  # away from the originals
+            parent, child = pair if ends[0] else pair[::-1]
+            found[parent, child] = ORIGINAL if parent in originals else ONE_PARENT
+    parents = Counter(child for _, child in found)
+    found = {ends: why for ends, why in found.items() if parents[ends[1]] == 1}  # of two parents, one is wrong
+    todo = [child for _, child in found]
+    while todo:  # a model has one parent, so its other branches lead to its children
         here = todo.pop()
-        for pair in rest:
-            for there in pair - {here} if here in pair and pair not in why else ():
-                if there not in known and there not in parents:
-                    parents[there] = here
-                    why[pair] = ORIGINAL if here in originals else ONE_PARENT
-        below = {child for child, parent in parents.items() if parent == here} - known
-        known |= below
-        todo += below
-    return [_turned(each, parents, why) for each in branches]
+        for pair in pairs:
+            if here in pair and pair not in found and pair[::-1] not in found:
+                there = pair[0] + pair[1] - here
+                if not _reached(there, [each for each in pairs if each != pair]) & originals:
+                    found[here, there] = ONE_PARENT
+                    todo.append(there)
+    return [_turned(each, found) for each in branches]
 
 
-def _turned(branch: Branch, parents: Mapping[int, int], why: Mapping[frozenset[int], str]) -> Branch:
-    reason = why.get(frozenset((branch.first, branch.second)), "")
-    turn = bool(reason) and parents.get(branch.first) == branch.second
-    first, second = (branch.second, branch.first) if turn else (branch.first, branch.second)
-    return replace(branch, first=first, second=second, direction=reason)
+def _turned(branch: Branch, found: Mapping[tuple[int, int], str]) -> Branch:
+    ends = branch.first, branch.second
+    if ends[::-1] in found:
+        ends = ends[::-1]
+    return replace(branch, first=ends[0], second=ends[1], direction=found.get(ends, ""))
 
 
-def _shown(branch: Branch, sampled: Sequence[_Sampled], originals: set[int]) -> Iterator[tuple[int, int, str]]:
+def _shown(branch: Branch, sampled: Mapping[int, _Sampled]) -> Iterator[tuple[int, int, str]]:
     """The direction that the weights of both models show: parent, child and reason."""
     if branch.by_embedding:
         return
@@ -256,9 +291,7 @@ def _shown(branch: Branch, sampled: Sequence[_Sampled], originals: set[int]) -> 
         else:
             continue
         if was_made is not None:
-            parent, child, reason = (fine, coarse, made) if was_made else (coarse, fine, continued)
-            if child not in originals:
-                yield parent, child, reason
+            yield (fine, coarse, made) if was_made else (coarse, fine, continued)
 
 
 def _pairs(one: _Sampled, other: _Sampled) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
@@ -319,36 +352,42 @@ def _was_removed(dense: _Sampled, sparse: _Sampled) -> bool | None:
     return True if share >= 0.1 else False if share < 0.02 else None
 
 
-def lines_of(descent: Descent) -> list[str]:
-    """The map as lines of text, each model below the one that it is joined to, with the distance, and how the direction
-    is known. A branch without a direction begins with a question mark."""
-    found: list[str] = []
-    for family in descent.families:
-        found += _lines(descent, _root(descent, family), None, "")
-    return found
+def drawn(descent: Descent) -> tuple[Drawn, ...]:
+    """The trees of all families, each from a model without a parent and with the most neighbours."""
+    return tuple(_drawn(descent, _root(descent, family), None) for family in descent.families)
 
 
 def _root(descent: Descent, family: Sequence[int]) -> int:
-    """The model to begin with: one without a parent, and with the most neighbours."""
     inside = [each for each in descent.branches if each.first in family]
     children = {each.second for each in inside if each.direction}
     neighbours = Counter(end for each in inside for end in (each.first, each.second))
     return max((place for place in family if place not in children), key=lambda place: (neighbours[place], -place))
 
 
-def _lines(descent: Descent, place: int, came_from: int | None, indent: str) -> list[str]:
-    found = [descent.names[place]] if came_from is None else []
-    joined = [each for each in descent.branches if place in (each.first, each.second)]
-    rest = [each for each in joined if came_from not in (each.first, each.second)]
-    for number, branch in enumerate(rest):
-        last = number == len(rest) - 1
-        there = branch.first + branch.second - place
-        known = branch.direction if branch.first == place else f"made into this: {branch.direction}"
+def _drawn(descent: Descent, place: int, branch: Branch | None) -> Drawn:
+    rest = [each for each in descent.branches if place in (each.first, each.second) and each is not branch]
+    return Drawn(place, branch, tuple(_drawn(descent, each.first + each.second - place, each) for each in rest))
+
+
+def lines_of(descent: Descent) -> list[str]:
+    """The map as lines of text, each model below the one that it is joined to, with the distance, and how the direction
+    is known. A branch without a direction begins with a question mark."""
+    found: list[str] = []
+    for tree in drawn(descent):
+        found += [descent.names[tree.place], *_lines(descent, tree, "")]
+    return found
+
+
+def _lines(descent: Descent, above: Drawn, indent: str) -> list[str]:
+    found: list[str] = []
+    for each in above.below:
+        branch, last = each.branch, each is above.below[-1]
+        assert branch is not None
+        known = branch.direction if branch.first == above.place else f"made into this: {branch.direction}"
         said = f"({known})" if branch.direction else "(direction unknown)"
         what = "embedding" if branch.by_embedding else "weights"
         sign = "─" if branch.direction else "?"
-        found.append(
-            f"{indent}{'└' if last else '├'}{sign} {descent.names[there]}  {branch.distance:.3g} of {what} {said}"
-        )
-        found += _lines(descent, there, place, indent + ("   " if last else "│  "))
+        name = descent.names[each.place]
+        found.append(f"{indent}{'└' if last else '├'}{sign} {name}  {branch.distance:.3g} of {what} {said}")
+        found += _lines(descent, each, indent + ("   " if last else "│  "))
     return found

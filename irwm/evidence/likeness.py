@@ -1,12 +1,13 @@
-"""How alike two embeddings are, in milliseconds: to screen thousands of suspects and dozens of originals.
+"""How alike two embeddings are: to screen thousands of suspects and dozens of originals.
 
 A sketch is a sample of an embedding's rows, whitened: centred, and divided by their own covariance. The inner products
 of whitened rows do not change under any invertible map of the columns, such as a rotation, a scale or other gains. Two
 numbers are computed from them:
 
-- The likeness is the correlation of their cosines over the tokens that both sketches have (a centred kernel alignment
-  of whitened rows; compare Raghu et al., arXiv:1706.05806, and Kornblith et al., arXiv:1905.00414). Whitening also
-  removes what models of the same language have in common, which is in the leading components.
+- The likeness is the correlation of the cosines of a suspect's rows with those of the original's rows of the same
+  tokens (a centred kernel alignment of whitened rows; compare Raghu et al., arXiv:1706.05806, and Kornblith et al.,
+  arXiv:1905.00414). Whitening also removes what models of the same language have in common, which is in the leading
+  components.
 - The difference of their lengths, sorted, does not depend on the order of the rows either. It shows a model whose
   tokens were renumbered without telling how.
 
@@ -17,7 +18,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -58,24 +59,67 @@ class Sketch:
     lengths: torch.Tensor | None
 
 
-def sketch(model: Checkpoint, device: str = "cpu", most: int = MOST_ROWS) -> Sketch:
+def sketch(model: Checkpoint, device: str = "cpu", most: int = MOST_ROWS, draw: bytes = b"") -> Sketch:
     """The sketch of a model's embedding.
 
     Args:
         most: rows to read; of a model on a server, `FEW_ROWS` are enough.
+        draw: chooses the rows, at most 64 bytes. An attacker who knows it can replace just these rows.
 
     Raises:
         CheckpointError: a file cannot be read.
     """
-    ids = _sampled(model.vocab_size, most)
+    return _sketch(model, device, most, draw)[0]
+
+
+def _sketch(model: Checkpoint, device: str, most: int, draw: bytes) -> tuple[Sketch, _Whitening]:
+    ids = _sampled(model.vocab_size, most, draw)
     place = {id: number for number, id in enumerate(ids)}
     named = {token: place[id] for token, id in token_ids(model).items() if id in place}
-    white = _white(model.embedding(torch.tensor(ids), device))
+    rows = model.embedding(torch.tensor(ids), device)
+    whitening = _Whitening.of(rows)
+    white = whitening.applied(rows)
     lengths = white.norm(dim=1)
     whole = len(ids) == model.vocab_size
     curve = torch.quantile(lengths.clamp_min(1e-9).log(), _QUANTILES.to(lengths)).cpu() if whole else None
-    rows = torch.nn.functional.normalize(white, dim=1).float().cpu()
-    return Sketch(model.vocab_size, named, place, rows, curve)
+    directions = torch.nn.functional.normalize(white, dim=1).float().cpu()
+    return Sketch(model.vocab_size, named, place, directions, curve), whitening
+
+
+class Reference:
+    """An original with which sketches of suspects are compared. It is read at the tokens of each sketch, so that any
+    sample of a suspect has enough of them.
+
+    Args:
+        most: rows that the covariance is computed from.
+
+    Raises:
+        CheckpointError: a file cannot be read.
+    """
+
+    def __init__(self, model: Checkpoint, device: str = "cpu", most: int = MOST_ROWS) -> None:
+        self.sketch, self._whitening = _sketch(model, device, most, b"")
+        self._model, self._device = model, device
+        self._named = token_ids(model)
+
+    def likeness(self, suspect: Sketch) -> float:
+        """The likeness of a suspect, as the function `likeness` gives it: the larger of those with tokens paired by
+        their texts and by their ids, since a tokenizer can be exchanged for another one.
+
+        Raises:
+            CheckpointError: a file cannot be read.
+        """
+        known = self._named
+        by_text = [(place, known[token]) for token, place in sorted(suspect.named.items()) if token in known]
+        by_id = [(place, id) for id, place in suspect.numbered.items() if id < self._model.vocab_size]
+        found = [self._paired(suspect, pairs) for pairs in (by_text, by_id) if len(pairs) >= FEWEST_COMMON]
+        return max((each for each in found if not math.isnan(each)), default=math.nan)
+
+    def _paired(self, suspect: Sketch, pairs: Sequence[tuple[int, int]]) -> float:
+        chosen = torch.tensor(pairs[:: -(-len(pairs) // _COMPARED)])
+        rows = self._whitening.applied(self._model.embedding(chosen[:, 1], self._device))
+        own = torch.nn.functional.normalize(rows, dim=1).float().cpu()
+        return _correlation(suspect.rows[chosen[:, 0]], own)
 
 
 def likeness(one: Sketch, other: Sketch) -> float:
@@ -91,8 +135,7 @@ def likeness(one: Sketch, other: Sketch) -> float:
     if len(pairs) < FEWEST_COMMON:
         return math.nan
     chosen = torch.tensor(pairs[:: -(-len(pairs) // _COMPARED)])
-    first, second = _cosines(one.rows[chosen[:, 0]]), _cosines(other.rows[chosen[:, 1]])
-    return float(torch.corrcoef(torch.stack((first, second)))[0, 1])
+    return _correlation(one.rows[chosen[:, 0]], other.rows[chosen[:, 1]])
 
 
 def difference(one: Sketch, other: Sketch) -> float:
@@ -108,12 +151,20 @@ def difference(one: Sketch, other: Sketch) -> float:
     return found if math.isfinite(found) else math.inf
 
 
-def _sampled(tokens: int, most: int) -> list[int]:
-    """Ids of the sampled tokens, in order: blocks in an order that depends on their numbers alone, so that a small
-    sample of a vocabulary is part of a large one."""
-    blocks = sorted(range(-(-tokens // _BLOCK)), key=lambda block: hashlib.blake2b(block.to_bytes(8, "big")).digest())
+def _sampled(tokens: int, most: int, draw: bytes) -> list[int]:
+    """Ids of the sampled tokens, in order: blocks in an order that depends on `draw` and their numbers alone, so that a
+    small sample of a vocabulary is part of a large one."""
+
+    def order(block: int) -> bytes:
+        return hashlib.blake2b(block.to_bytes(8, "big"), key=draw).digest()
+
+    blocks = sorted(range(-(-tokens // _BLOCK)), key=order)
     chosen = sorted(blocks[: max(1, most // _BLOCK)])
     return [id for block in chosen for id in range(block * _BLOCK, min(tokens, (block + 1) * _BLOCK))]
+
+
+def _correlation(one: torch.Tensor, other: torch.Tensor) -> float:
+    return float(torch.corrcoef(torch.stack((_cosines(one), _cosines(other))))[0, 1])
 
 
 def _cosines(rows: torch.Tensor) -> torch.Tensor:
@@ -122,19 +173,48 @@ def _cosines(rows: torch.Tensor) -> torch.Tensor:
     return (rows @ rows.T)[above[0], above[1]]
 
 
-def _white(rows: torch.Tensor) -> torch.Tensor:
-    """Rows (n, d) in their own principal components, each divided by its deviation, float64."""
-    finite = rows.isfinite().all(dim=1, keepdim=True)
-    rows = torch.where(finite, rows, 0.0).double()
-    lengths = rows.norm(dim=1, keepdim=True)
-    rows = rows * (_LONGEST * lengths.median() / lengths).clamp_max(1.0).nan_to_num(1.0)
-    rows = rows - rows.mean(dim=0)
-    if rows.shape[1] > _WIDEST:
-        with torch.random.fork_rng():
-            torch.manual_seed(0)
-            _, _, directions = torch.svd_lowrank(rows, _WIDEST, niter=2)
-        rows = rows @ directions
-    variances, directions = torch.linalg.eigh(rows.T @ rows / len(rows))
-    scale = variances.clamp_min(_EMPTY * float(variances.max())).clamp_min(torch.finfo(torch.float64).tiny).rsqrt()
-    white: torch.Tensor = rows @ (directions * scale)
-    return white
+@dataclass(frozen=True, slots=True, eq=False)
+class _Whitening:
+    """The map of rows to their own principal components, each divided by its deviation.
+
+    Attributes:
+        median: length of the median row.
+        mean: (1, d) float64.
+        map: (d, m) float64.
+    """
+
+    median: torch.Tensor
+    mean: torch.Tensor
+    map: torch.Tensor
+
+    @classmethod
+    def of(cls, rows: torch.Tensor) -> _Whitening:
+        """That of a sample (n, d)."""
+        rows = _finite(rows)
+        median = rows.norm(dim=1).median()
+        rows = _shortened(rows, median)
+        mean = rows.mean(dim=0, keepdim=True)
+        rows = rows - mean
+        first = torch.eye(rows.shape[1], dtype=rows.dtype, device=rows.device)
+        if rows.shape[1] > _WIDEST:
+            with torch.random.fork_rng():
+                torch.manual_seed(0)
+                _, _, first = torch.svd_lowrank(rows, _WIDEST, niter=2)
+            rows = rows @ first
+        variances, directions = torch.linalg.eigh(rows.T @ rows / len(rows))
+        scale = variances.clamp_min(_EMPTY * float(variances.max())).clamp_min(torch.finfo(torch.float64).tiny).rsqrt()
+        return cls(median, mean, first @ (directions * scale))
+
+    def applied(self, rows: torch.Tensor) -> torch.Tensor:
+        """Rows (n, d), whitened, float64."""
+        white: torch.Tensor = (_shortened(_finite(rows), self.median) - self.mean) @ self.map
+        return white
+
+
+def _finite(rows: torch.Tensor) -> torch.Tensor:
+    return torch.where(rows.isfinite().all(dim=1, keepdim=True), rows, 0.0).double()
+
+
+def _shortened(rows: torch.Tensor, median: torch.Tensor) -> torch.Tensor:
+    kept: torch.Tensor = rows * (_LONGEST * median / rows.norm(dim=1, keepdim=True)).clamp_max(1.0).nan_to_num(1.0)
+    return kept

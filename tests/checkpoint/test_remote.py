@@ -26,8 +26,8 @@ from irwm.checkpoint.remote import headers, listing, mirror, store, web
 from irwm.checkpoint.remote.address import is_address, parse
 from irwm.checkpoint.remote.servers import require_allowed
 from irwm.errors import IrwmError, NotACheckpointError, ParameterError, RemoteError
-from tests.checkpoint.hub import ADDRESS, REPOSITORY, Hub, put
 from tests.conftest import Marked
+from tools.hub import ADDRESS, REPOSITORY, Hub, put
 
 
 @pytest.mark.parametrize(

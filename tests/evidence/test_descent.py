@@ -12,6 +12,7 @@ from safetensors.torch import load_file, save_file
 import irwm
 from irwm.attacks import add_noise, equivalence, finetune, prune, quantize
 from irwm.errors import IrwmError
+from irwm.evidence import descent
 from irwm.evidence.descent import (
     FROM_REMOVED,
     FROM_ROUNDED,
@@ -19,6 +20,7 @@ from irwm.evidence.descent import (
     ORIGINAL,
     REMOVED,
     ROUNDED,
+    Branch,
     Descent,
     lines_of,
     map_descent,
@@ -131,6 +133,51 @@ def test_the_map_as_text(models: dict[str, irwm.Checkpoint]) -> None:
 def test_two_originals_of_one_family_are_not_made_from_each_other(models: dict[str, irwm.Checkpoint]) -> None:
     _, branches = mapped({name: models[name] for name in ("a", "b", "d")}, ("a", "b"))
     assert branches == {"a b": "", "b > d": ORIGINAL}
+
+
+def test_models_that_cannot_be_read_are_left_out_if_that_is_wanted(
+    tmp_path: Path, models: dict[str, irwm.Checkpoint]
+) -> None:
+    broken = irwm.open_checkpoint(write_llama(tmp_path / "broken"))
+    with open(broken.shards[0], "r+b") as stream:
+        stream.truncate(broken.shards[0].stat().st_size // 2)
+    given = [models["a"], broken, models["b"]]
+    with pytest.raises(IrwmError):
+        map_descent(given)
+    left_out: list[tuple[int, str]] = []
+    found = map_descent(given, [0], unreadable=lambda place, error: left_out.append((place, str(error))))
+    assert [place for place, _ in left_out] == [1]
+    assert found.families == ((0, 2),)
+    assert [(each.first, each.second, each.direction) for each in found.branches] == [(0, 2, ORIGINAL)]
+
+
+def test_models_of_the_same_name_are_shown_with_their_folder(tmp_path: Path) -> None:
+    paths = [write_llama(tmp_path / folder / "model", seed=seed) for seed, folder in enumerate(("one", "two"))]
+    found = map_descent([irwm.open_checkpoint(path) for path in paths])
+    assert found.names == ("one/model", "two/model")
+
+
+@pytest.mark.parametrize("originals", [(0, 3), (3, 0)])
+def test_order_of_the_originals_does_not_matter(monkeypatch: pytest.MonkeyPatch, originals: tuple[int, int]) -> None:
+    """On the path 0 - 1 - 2 - 3, with a branch from 2 to 4. Nothing says which original 1 and 2 were made from."""
+    branches = [Branch(0, 1, 0.1, False), Branch(1, 2, 0.1, False), Branch(2, 3, 0.1, False), Branch(2, 4, 0.1, False)]
+    monkeypatch.setattr(descent, "_shown", lambda branch, sampled: iter(()))
+    found = descent._directed(branches, {}, set(originals))
+    assert [(each.first, each.second, each.direction) for each in found] == [
+        (0, 1, ""), (1, 2, ""), (2, 3, ""), (2, 4, ONE_PARENT),
+    ]  # fmt: skip
+
+
+def test_claims_that_contradict_an_original_or_each_other_are_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
+    branches = [Branch(0, 1, 0.1, False), Branch(1, 2, 0.1, False)]
+    claims = {(1, 2): [(2, 1, ROUNDED)], (0, 1): []}
+    monkeypatch.setattr(descent, "_shown", lambda branch, sampled: iter(claims[branch.first, branch.second]))
+    found = descent._directed(branches, {}, {0})
+    assert [(each.first, each.second, each.direction) for each in found] == [(0, 1, ORIGINAL), (1, 2, ONE_PARENT)]
+    claims[1, 2] = [(2, 1, ROUNDED), (1, 2, REMOVED)]
+    assert [each.direction for each in descent._directed(branches, {}, set())] == ["", ""]
+    claims[1, 2], claims[0, 1] = [(2, 1, ROUNDED)], [(0, 1, ROUNDED)]
+    assert [each.direction for each in descent._directed(branches, {}, set())] == ["", ""], "1 has one parent"
 
 
 def test_empty_and_damaged_weights_do_not_fail(tmp_path: Path, models: dict[str, irwm.Checkpoint]) -> None:

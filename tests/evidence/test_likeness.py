@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import shutil
 from collections.abc import Callable
@@ -12,7 +13,7 @@ import torch
 
 import irwm
 from irwm.attacks import adaptive, equivalence, exchange_tokenizer, quantize
-from irwm.evidence.likeness import Sketch, likeness, sketch
+from irwm.evidence.likeness import FEW_ROWS, Reference, Sketch, likeness, sketch
 from irwm.inference import default_text
 from tools.copies import write_embedding
 from tools.small_models import write_llama
@@ -85,6 +86,51 @@ def test_tokens_are_paired_by_id_without_a_tokenizer(demo_path: Path, tmp_path: 
     assert likeness(own, without) > 0.9  # of two samples
 
 
+@pytest.fixture(scope="module")
+def large(tmp_path_factory: pytest.TempPathFactory) -> irwm.Checkpoint:
+    """A model of which a small part of the rows is sampled."""
+    return irwm.open_checkpoint(write_llama(tmp_path_factory.mktemp("large") / "model", vocab_size=40_000))
+
+
+def few(model: irwm.Checkpoint, draw: bytes = b"secret") -> Sketch:
+    return sketch(model, most=FEW_ROWS, draw=draw)
+
+
+def test_reference_is_read_at_the_tokens_of_the_sample(large: irwm.Checkpoint, tmp_path: Path) -> None:
+    """Two samples of a large vocabulary have few tokens in common; a sample and the original have all of them."""
+    reference = Reference(large, most=FEW_ROWS)
+    assert reference.likeness(few(large)) > 0.95
+    mixing = torch.randn(64, 64, generator=torch.Generator().manual_seed(0))
+    mixed = write_embedding(large, large.embedding() @ mixing, tmp_path / "mixed")
+    assert reference.likeness(few(mixed)) > 0.9
+    other = irwm.open_checkpoint(write_llama(tmp_path / "other", vocab_size=40_000, seed=5))
+    assert abs(reference.likeness(few(other))) < BETWEEN
+    small = irwm.open_checkpoint(write_llama(tmp_path / "small", vocab_size=50))
+    assert math.isnan(reference.likeness(few(small)))
+
+
+def test_attacker_who_replaces_the_rows_of_another_draw_hides_nothing(large: irwm.Checkpoint, tmp_path: Path) -> None:
+    reference, rows = Reference(large, most=FEW_ROWS), large.embedding()
+    drawn = list(few(large, b"").numbered)
+    rows[drawn] = torch.randn(len(drawn), rows.shape[1], generator=torch.Generator().manual_seed(1)) * rows.std()
+    suspect = write_embedding(large, rows, tmp_path / "suspect")
+    assert reference.likeness(few(suspect, b"")) < BETWEEN
+    assert reference.likeness(few(suspect)) > 0.7
+
+
+def test_shuffled_texts_of_a_tokenizer_hide_nothing(demo_path: Path, tmp_path: Path) -> None:
+    shuffled = tmp_path / "shuffled"
+    shutil.copytree(demo_path, shuffled)
+    content = json.loads((shuffled / "tokenizer.json").read_text("utf-8"))
+    vocabulary = content["model"]["vocab"]
+    content["model"]["vocab"] = dict(zip(vocabulary, reversed(vocabulary.values()), strict=True))
+    (shuffled / "tokenizer.json").write_text(json.dumps(content), "utf-8")
+    suspect = sketch(irwm.open_checkpoint(shuffled))
+    model = irwm.open_checkpoint(demo_path)
+    assert likeness(suspect, sketch(model)) < BETWEEN
+    assert Reference(model).likeness(suspect) > 0.99
+
+
 def test_equal_rows_and_an_empty_embedding_do_not_fail(tmp_path: Path) -> None:
     model = irwm.open_checkpoint(write_llama(tmp_path / "model", vocab_size=500))
     for name, rows in (
@@ -94,3 +140,4 @@ def test_equal_rows_and_an_empty_embedding_do_not_fail(tmp_path: Path) -> None:
     ):
         made = sketch(write_embedding(model, rows, tmp_path / name))
         assert not likeness(sketch(model), made) > BETWEEN
+        assert not Reference(model).likeness(made) > BETWEEN

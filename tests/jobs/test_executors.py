@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +19,7 @@ from irwm.errors import CancelledError, IrwmError
 from irwm.tracing import Tracing, trace_each
 from storage import Jobs
 from storage.job_keys import JobsKeys
+from tests.jobs.conftest import quiet
 from tests.jobs.recipients import averaged, make_keys, put_in_vault, request, run_job, succeeded
 from tools.small_models import write_llama
 from tools.waiting import until
@@ -49,30 +48,6 @@ def here(world: dict[str, Any]) -> Tracing:
 def report(tmp_path: Path) -> JobReporter:
     jobs = Jobs(tmp_path / "home").opened(JobsKeys({"0" * 16: b"\x07" * 32}, "0" * 16))
     return JobReporter(jobs, jobs.create("investigate", "Investigate", {}).id)
-
-
-@pytest.fixture(scope="module")
-def cluster() -> Iterator[Any]:
-    """A real cluster: a scheduler and two worker processes."""
-    import distributed  # here, because it takes a second that the other tests can save
-
-    with (
-        quiet(),
-        distributed.LocalCluster(
-            n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None, memory_limit=0
-        ) as running,
-    ):
-        yield running
-
-
-@contextlib.contextmanager
-def quiet() -> Iterator[None]:
-    """The cluster's library warns about things that do not matter here, such as sockets that close late."""
-    import warnings
-
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        yield
 
 
 def traced(world: dict[str, Any], executor: Any) -> Tracing:

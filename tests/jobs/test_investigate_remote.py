@@ -16,9 +16,9 @@ from irwm.report import from_json, recognition_words
 from irwm.report.consistency import contradictions
 from irwm.report.verify_examination import check_item, wrong_in_item
 from storage import Jobs, Vault
-from tests.checkpoint.hub import ADDRESS, Hub, put
 from tests.conftest import Marked
 from tests.jobs.recipients import put_in_vault, request, run_here, succeeded
+from tools.hub import ADDRESS, Hub, put
 
 
 def test_suspect_on_a_server_is_found_by_its_address(

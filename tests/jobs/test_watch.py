@@ -7,6 +7,7 @@ import math
 import os
 import shutil
 import signal
+import time
 from collections import Counter
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -17,11 +18,13 @@ import pytest
 import irwm
 from irwm.attacks import equivalence, quantize
 from irwm.errors import CancelledError, IrwmError, ParameterError
+from irwm.evidence.likeness import Reference
 from storage import Jobs, Vault
 from storage.job_files import ENDING
 from storage.job_table import Job
-from tests.checkpoint.hub import Hub
+from tests.jobs.conftest import quiet
 from tests.jobs.recipients import protect_request, run_here, succeeded
+from tools.hub import Hub
 from tools.small_models import write_llama
 from tools.waiting import until
 from ui.jobs import requests, runner
@@ -32,8 +35,8 @@ from ui.services import screening, watch
 from ui.services.originals import candidates
 from ui.services.request import WatchRequest
 from ui.services.results import WatchRow
-from ui.services.screening import OverBudgetError, Screen
-from ui.services.stored_results import WATCH_ROWS, watch_rows
+from ui.services.screening import OverBudgetError, Screen, deadline
+from ui.services.stored_results import WATCH_ROWS, watch_rows, watches
 from ui.services.watch import Listed, Log
 
 MODEL: dict[str, Any] = {"vocab_size": 1200, "hidden_size": 64}
@@ -210,9 +213,9 @@ def test_original_that_could_not_be_compared_or_examined_leaves_it_open(
     job = jobs.create("watch", "Watch", {})
     jobs.start(job.id, os.getpid())
     found, _ = candidates(request, vault, JobReporter(jobs, job.id))
-    screen = Screen(found, request, "cpu", tmp_path)
+    screen = Screen(found, request, "cpu", tmp_path, b"draw")
     unmarked, unrelated = tmp_path / "original", suspects / "unrelated"
-    assert (screen.screened(unmarked)["word"], screen.screened(unrelated)["word"]) == ("not found", "no match")
+    assert (screen.screened(unmarked)[0]["word"], screen.screened(unrelated)[0]["word"]) == ("not found", "no match")
 
     monkeypatch.setattr(screening, "LEAST_LIKENESS", -1.0)
     monkeypatch.setattr(screening, "SHARE_OF_BEST", -1e9)
@@ -224,12 +227,12 @@ def test_original_that_could_not_be_compared_or_examined_leaves_it_open(
         return real(self, suspect, work, candidate)
 
     monkeypatch.setattr(Screen, "_read", fails_for_other)
-    one_failed = screen.screened(unmarked)
+    one_failed, _ = screen.screened(unmarked)
     assert one_failed["word"] == "inconclusive"
     assert "other" in one_failed["reason"]
-    monkeypatch.setattr(screening, "likeness", lambda one, other: math.nan)
+    monkeypatch.setattr(Reference, "likeness", lambda self, suspect: math.nan)
     monkeypatch.setattr(screening, "difference", lambda one, other: math.inf)
-    unpaired = screen.screened(unrelated)
+    unpaired, _ = screen.screened(unrelated)
     assert unpaired["word"] == "inconclusive"
     assert "original, other" in unpaired["reason"] or "other, original" in unpaired["reason"]
 
@@ -253,8 +256,79 @@ def test_killed_watch_loses_nothing_and_screens_nothing_twice(
     assert len(set(screened)) == MANY, "each was screened once"
 
 
-def asked_for(folder: Path, vault: Vault) -> dict[str, object]:
-    return requests.watch(vault, [str(folder)], device="cpu").request.to_json()
+@pytest.mark.slow
+def test_repeated_watch_goes_on_until_it_is_stopped(suspects: Path, tmp_path: Path, vault: Vault, jobs: Jobs) -> None:
+    """Also after a pass with an error; another original and another watch of the same folder meanwhile count too."""
+    request = asked_for(suspects, vault, every=0.0003)
+    id = runner.start("watch", "Watch", request, secrets_for(vault), jobs).id
+    until(lambda: jobs.get(id).state == "resting", "the end of the first pass")
+    resting = jobs.get(id)
+    assert (resting.result["known"], resting.what[:12]) == (5, "Next pass on")
+
+    (tmp_path / "original").rename(tmp_path / "moved")
+    until(lambda: jobs.get(id).error is not None, "a pass without an original")
+    assert (jobs.get(id).result["known"], jobs.get(id).is_over) == (5, False)
+    (tmp_path / "moved").rename(tmp_path / "original")
+    until(lambda: jobs.get(id).error is None, "another pass")
+
+    write_llama(suspects / "new", seed=11, vocab_size=1500, hidden_size=96)
+    once = runner.start("watch", "Watch", asked_for(suspects, vault), secrets_for(vault), jobs).id
+    until(lambda: jobs.get(once).is_over, "the end of another watch")
+    until(lambda: jobs.get(id).result["known"] == 6, "its result in a pass")
+    other = write_llama(tmp_path / "other", seed=7, vocab_size=1500, hidden_size=96)
+    succeeded(run_here("protect", protect_request(other, tmp_path / "for-cid", "Cid"), vault, jobs))
+    until(lambda: jobs.get(id).result["originals"] == 2, "a pass with two originals")
+    with pytest.raises(runner.JobRunningError):
+        runner.start("watch", "Watch", request, secrets_for(vault), jobs)
+
+    stopped = runner.stop(id, jobs)
+    assert (stopped.state, outcome_of(jobs.get(id))) == ("stopped", "stopped")
+    rows = [(row["name"], row["utc"]) for row in watch_rows(jobs.files(id))]
+    assert {name for name, _ in rows} == {*by_name(jobs.get(once), jobs)}
+    assert len(set(rows)) == len(rows), "no result is kept twice"
+
+
+@pytest.mark.slow
+def test_cluster_gives_the_same_results(suspects: Path, vault: Vault, jobs: Jobs, cluster: Any) -> None:
+    with quiet():
+        there = by_name(watched([str(suspects)], vault, jobs, scheduler=cluster.scheduler_address), jobs)
+        assert set(cluster_screens(cluster)) == {False}, "keys stay in no worker"
+    shutil.rmtree(jobs.folder(next(watches(jobs)).id))
+    here = by_name(watched([str(suspects)], vault, jobs), jobs)
+    assert {name: word(row) for name, row in there.items()} == {name: word(row) for name, row in here.items()}
+    for name, row in here.items():
+        if row["result"]:
+            assert there[name]["result"] == row["result"] | {
+                each: there[name]["result"][each] for each in ("seconds", "likeness")
+            }, "other rows are sampled in each pass"
+
+
+def cluster_screens(cluster: Any) -> list[bool]:
+    """Whether each worker still has originals and keys."""
+    from distributed import Client
+
+    with Client(cluster, set_as_default=False) as client:
+        return list(client.run(_has_screen).values())
+
+
+def _has_screen() -> bool:
+    return watch._Here.screen is not None
+
+
+@pytest.mark.slow
+def test_worker_of_a_cluster_that_ends_costs_its_suspect_only(
+    suspects: Path, vault: Vault, jobs: Jobs, cluster: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(watch, "_screened", _screened_or_end)
+    with quiet():
+        rows = by_name(watched([str(suspects)], vault, jobs, scheduler=cluster.scheduler_address), jobs)
+    assert {name: word(row) for name, row in rows.items()} == {
+        "copy": "found", "disguised": "found", "quantised": "failed", "unrelated": "no match", "broken.gguf": "failed",
+    }  # fmt: skip
+
+
+def asked_for(folder: Path, vault: Vault, **settings: Any) -> dict[str, object]:
+    return requests.watch(vault, [str(folder)], device="cpu", **settings).request.to_json()
 
 
 def killed_after(id: str, rows: int, jobs: Jobs) -> bool:
@@ -269,8 +343,10 @@ def killed_after(id: str, rows: int, jobs: Jobs) -> bool:
     return False
 
 
-def log_of(jobs: Jobs, id: str, now: datetime, originals: str = "a", keys: str = "b") -> Log:
-    log = Log(jobs.files(id), watch._Compared(originals, keys), now)
+def log_of(
+    jobs: Jobs, id: str, now: datetime, originals: str = "a", keys: str = "b", paths: tuple[str, ...] = ("/m/base",)
+) -> Log:
+    log = Log(jobs.files(id), watch._Compared(originals, keys, frozenset(paths)), now)
     for row in watch_rows(jobs.files(id)):
         log._keep(row)
     return log
@@ -289,29 +365,124 @@ def test_failed_suspects_are_tried_again_later_and_later(jobs: Jobs) -> None:
     for hours in (1, 2, 4, 8):
         log = log_of(jobs, id, now)
         assert log.is_due(suspect)
-        log.add(suspect, ERROR)
+        log.add(suspect, (None, ERROR))
         assert not log_of(jobs, id, now + timedelta(hours=hours, seconds=-1)).is_due(suspect)
         now += timedelta(hours=hours)
     assert log_of(jobs, id, now).rows()[0]["tries"] == 4
-    log_of(jobs, id, now).add(suspect, RESULT)
+    log_of(jobs, id, now).add(suspect, (RESULT, None))
     assert not log_of(jobs, id, now + timedelta(days=99)).is_due(suspect)
     assert log_of(jobs, id, now, originals="c").is_due(suspect)
     assert not log_of(jobs, id, now, keys="c").is_due(suspect), "it resembles no original"
-    log_of(jobs, id, now).add(suspect, RESULT | {"word": "found"})
+    log_of(jobs, id, now).add(suspect, (RESULT | {"word": "found"}, None))
     assert log_of(jobs, id, now, keys="c").is_due(suspect)
     assert log_of(jobs, id, now).is_due(Listed("s", "n", "a", "")), "the server states no version"
+
+
+FOUND: Any = RESULT | {
+    "word": "found",
+    "whose": ["Ada"],
+    "original": "/m/base",
+    "lineage": "derived",
+    "log10_risk": -30.0,
+}
+
+
+def test_error_and_narrower_comparison_replace_no_finding(jobs: Jobs) -> None:
+    """The attacker may close the repository, and an original may be on a disk that is not connected."""
+    id, now = jobs.create("watch", "Watch", {}).id, datetime(2026, 1, 1, tzinfo=UTC)
+    suspect = Listed("s", "n", "a", "v")
+    log_of(jobs, id, now).add(suspect, (FOUND, None))
+    refused = log_of(jobs, id, now, keys="c").add(suspect, (None, ERROR))
+    assert (refused["result"], refused["error"]) == (FOUND, ERROR)
+    later = now + timedelta(hours=2)
+    assert log_of(jobs, id, later, keys="c").is_due(suspect), "it was not compared with these keys yet"
+    for paths, looked in ((("/m/other",), (RESULT, None)), (("/m/base",), (RESULT, ERROR)), (
+        ("/m/base",), (RESULT | {"word": "inconclusive"}, None))):  # fmt: skip
+        assert log_of(jobs, id, later, "d", "d", paths).add(suspect, looked)["result"] == FOUND
+    assert log_of(jobs, id, later).rows()[0]["result"] == FOUND, "it is on the disk"
+    weaker = RESULT | {"word": "not found"}
+    assert log_of(jobs, id, later).add(suspect, (weaker, None))["result"] == weaker, "a complete comparison counts"
+    assert log_of(jobs, id, later, paths=()).add(suspect, (FOUND, None))["result"] == FOUND
+
+
+@pytest.mark.slow
+def test_damaged_file_beside_a_marked_copy_hides_nothing(
+    hub: Hub, suspects: Path, vault: Vault, jobs: Jobs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("IRWM_SERVERS", "127.0.0.1")
+    repository = suspects.parent / "repository"
+    shutil.copytree(suspects / "copy", repository / "copy")
+    shutil.copyfile(suspects / "broken.gguf", repository / "z.gguf")
+    hub.models["acme/mixed"] = "a" * 40, repository
+    job = watched(["hf://acme", "hf://?search=mixed"], vault, jobs)
+    (row,) = watch_rows(jobs.files(job.id))
+    assert (word(row), row["result"] and row["result"]["part"]) == ("found", "copy")
+    assert row["error"] is not None
+    assert "z.gguf" in str(row["error"]["file"])
+    assert (outcome_of(job), job.result["failed"]) == ("found", 1)
+    assert [source["listed"] for source in job.result["sources"]] == [1, 1], "screened once, although listed twice"
+    assert not any((tmp / "data").exists() for tmp in jobs.home.rglob("mirrors/*")), "no mirror is left"
+
+
+@pytest.mark.slow
+def test_relative_beyond_the_budget_is_inconclusive(
+    hub: Hub, suspects: Path, vault: Vault, jobs: Jobs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("IRWM_SERVERS", "127.0.0.1")
+    for number, name in enumerate(("copy", "unrelated")):
+        hub.models[f"acme/{name}"] = f"{number:040x}", suspects / name
+    job = watched(["hf://acme"], vault, jobs, most_bytes=1000)
+    rows = by_name(job, jobs)
+    assert {name: word(row) for name, row in rows.items()} == {
+        "acme/copy": "inconclusive", "acme/unrelated": "no match",
+    }  # fmt: skip
+    result, error = rows["acme/copy"]["result"], rows["acme/copy"]["error"]
+    assert result is not None
+    assert error is not None
+    assert "original" in result["reason"]
+    assert error["type"] == "OverBudgetError"
+    assert outcome_of(job) == "inconclusive"
+
+
+def test_waiting_for_a_server_ends_with_the_time_of_a_suspect() -> None:
+    began = time.monotonic()
+    with pytest.raises(OverBudgetError), deadline(0.2):
+        time.sleep(30)
+    assert time.monotonic() - began < 10
+    with deadline(0.2):
+        pass
+    time.sleep(0.4)
+
+
+def test_any_error_of_one_suspect_is_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = write_llama(tmp_path / "model")
+
+    class Failing:
+        seconds = 60.0
+
+        def screened(self, path: Path) -> Any:
+            raise MemoryError("large")
+
+    monkeypatch.setattr(watch._Here, "screen", Failing())
+    result, error = watch._screened(str(model))
+    assert result is None
+    assert error is not None
+    assert (error["found"], error["file"]) == ("MemoryError", str(model))
+    assert error["advice"]
 
 
 def test_row_that_was_cut_short_costs_itself_only(jobs: Jobs) -> None:
     id = jobs.create("watch", "Watch", {}).id
     now = datetime(2026, 1, 1, tzinfo=UTC)
     for name in "abc":
-        log_of(jobs, id, now).add(Listed("s", name, name, "v"), RESULT)
+        log_of(jobs, id, now).add(Listed("s", name, name, "v"), (RESULT, None))
     path = jobs.folder(id) / f"{WATCH_ROWS}{ENDING}"
     path.write_bytes(path.read_bytes()[:-9])
     assert [row["name"] for row in watch_rows(jobs.files(id))] == ["a", "b"]
+    log_of(jobs, id, now).add(Listed("s", "d", "d", "v"), (RESULT, None))
+    assert [row["name"] for row in watch_rows(jobs.files(id))] == ["a", "b", "d"], "the next row follows the cut one"
     path.write_bytes(path.read_bytes() + b"\n" + b"not sealed: " + json.dumps({"name": "x"}).encode() + b"\n")
-    assert [row["name"] for row in watch_rows(jobs.files(id))] == ["a", "b"]
+    assert [row["name"] for row in watch_rows(jobs.files(id))] == ["a", "b", "d"]
 
 
 @pytest.mark.slow
@@ -326,6 +497,12 @@ def test_suspect_that_ends_its_process_is_an_error_and_the_others_are_read(
     }  # fmt: skip
     assert "ended without a result" in str(rows["quantised"]["error"])
 
+    for name in "abc":
+        shutil.copytree(suspects / "unrelated", suspects / f"0{name}-quantised")
+    shutil.copytree(suspects / "copy", suspects / "another")
+    again = watched([str(suspects)], vault, jobs)
+    assert again.result["counts"] == {"failed": 3, "found": 1}, "three in a row do not end the watch"
+
 
 _REAL = watch._screened
 
@@ -339,5 +516,5 @@ def _screened_or_end(address: str) -> Any:
 
 def test_names_of_suspects_are_sealed(jobs: Jobs) -> None:
     id = jobs.create("watch", "Watch", {}).id
-    log_of(jobs, id, datetime(2026, 1, 1, tzinfo=UTC)).add(Listed("s", "Quuxholm", "a", "v"), RESULT)
+    log_of(jobs, id, datetime(2026, 1, 1, tzinfo=UTC)).add(Listed("s", "Quuxholm", "a", "v"), (RESULT, None))
     assert b"Quuxholm" not in (jobs.folder(id) / f"{WATCH_ROWS}{ENDING}").read_bytes()

@@ -50,6 +50,43 @@ def test_a_job_lives_from_queue_to_result(jobs: Jobs, home: Path, clock: Any) ->
     assert opened(home).get(job.id) == over, "it survives a restart"
 
 
+def test_a_repeated_job_rests_between_its_passes(jobs: Jobs) -> None:
+    repeated, other = (jobs.create("watch", "Watch", {"every": 1}, "cpu") for _ in range(2))
+    jobs.start(repeated.id, os.getpid())
+    assert jobs.start(other.id, os.getpid()).state == "queued"
+    assert jobs.rest(repeated.id, "Next pass at noon", {"known": 1})
+    assert not jobs.rest(repeated.id, "Next pass at noon"), "it rests already"
+    resting = jobs.get(repeated.id)
+    assert (resting.state, resting.what, resting.result, resting.error) == (
+        "resting", "Next pass at noon", {"known": 1}, None,
+    )  # fmt: skip
+    assert (resting.is_over, jobs.is_alive(repeated.id)) == (False, True)
+    assert [job.id for job in jobs.under_way()] == [other.id, repeated.id]
+    assert jobs.take_turn(other.id) == "running", "another job may use the device"
+
+    assert jobs.wake(repeated.id)
+    assert not jobs.wake(repeated.id)
+    assert [before.id for before in jobs.ahead(repeated.id)] == [other.id]
+    jobs.finish(other.id, "done")
+    assert jobs.take_turn(repeated.id) == "running"
+    assert jobs.rest(repeated.id, "Next pass at one", error={"problem": "x"})
+    failed = jobs.get(repeated.id)
+    assert (failed.result, failed.error) == ({"known": 1}, {"problem": "x"})
+    assert jobs.finish(repeated.id, "stopped").result == {"known": 1}
+    assert not jobs.wake(repeated.id)
+
+
+def test_a_resting_job_without_a_process_is_interrupted(jobs: Jobs) -> None:
+    process = subprocess.Popen(["sleep", "60"])
+    job = jobs.create("watch", "Watch", {"every": 1})
+    jobs.start(job.id, process.pid)
+    jobs.rest(job.id, "Next pass at noon")
+    process.kill()
+    process.wait()
+    assert [each.id for each in jobs.interrupt_dead()] == [job.id]
+    assert jobs.get(job.id).state == "interrupted"
+
+
 def test_files_and_folders_are_private(home: Path) -> None:
     before = os.umask(0)
     try:

@@ -57,7 +57,7 @@ class Officer:
         self.known = (str(self.path), self.model.fingerprint)
         self.listed: list[str] | None = None
         self.words: str | None = ""
-        self.offered: list[str] | None = None
+        self.offered = ""
         self.may_start = False
         self.unfolded: set[str] = set()
 
@@ -69,7 +69,7 @@ class Officer:
     def comes_into_view(self) -> dict[str, Any]:
         values = str(self.path), self.known, self.listed, self.words, self.offered
         out = self.pages.call("page-investigate", "select", *values, named="read_keys_again")
-        self.listed, self.offered = value(out["keys"]), out["3"]
+        self.listed, self.offered = value(out["keys"]), str(out["3"])
         self.words = value(out["key-words"])
         self.may_start = out["4"]
         return out
@@ -109,12 +109,12 @@ def test_new_keys_are_offered_and_a_deselected_key_stays_deselected(officer: Off
     assert not officer.may_start
     first, second = (officer.makes_key(f"Early access {n}") for n in (1, 2))
     officer.comes_into_view()
-    assert (officer.listed, officer.offered, officer.may_start) == ([first, second], [first, second], True)
+    assert (officer.listed, officer.offered, officer.may_start) == ([first, second], f"{first} {second}", True)
     officer.listed = [second]
     third = officer.makes_key("Early access 3")
     officer.comes_into_view()
     assert officer.listed == [second, third]
-    assert officer.offered == [first, second, third]
+    assert officer.offered == f"{first} {second} {third}"
     officer.starts()
     assert started[0]["keys"] == [second, third]
 
@@ -124,6 +124,15 @@ def test_untouched_key_list_requests_all_keys_at_start(officer, started) -> None
     officer.comes_into_view()
     officer.makes_key("Early access 2")  # and the page does not come into view again
     officer.starts()
+    assert (started[0]["keys"], started[0]["matching"]) == (None, "")
+
+
+def test_start_before_the_browser_has_the_list_tries_all_keys(officer: Officer, started) -> None:
+    """The server knows the original before the browser has its keys, and no key was removed from the list."""
+    officer.makes_key("Early access 1")
+    officer.comes_into_view()
+    officer.listed, officer.offered = [], ""
+    assert officer.starts() == {}
     assert (started[0]["keys"], started[0]["matching"]) == (None, "")
 
 
@@ -142,7 +151,7 @@ def test_refusal_appears_only_at_its_field(officer: Officer, started) -> None:
         assert officer.unfolded == ({"investigate-advanced"} if in_fold else set())
     officer.listed = []
     assert list(officer.starts()) == ["keys-notice"]
-    officer.listed, officer.offered = ["0" * 32], ["0" * 32, key]
+    officer.listed, officer.offered = ["0" * 32], f"{'0' * 32} {key}"
     ((where, text),) = officer.starts().items()
     assert where == "keys-notice"
     assert "0" * 32 not in text, "a key's id means nothing to a user"
@@ -190,7 +199,7 @@ def test_search_words_remain_with_many_keys(officer: Officer, started) -> None:
     for n in range(MOST_LISTED + 1):
         officer.makes_key(f"Customer {n}")
     officer.comes_into_view()
-    assert (officer.listed, officer.offered) == ([], None)
+    assert (officer.listed, officer.offered) == ([], "")
     officer.words = "Customer 7"
     out = officer.comes_into_view()
     assert officer.words == "Customer 7"

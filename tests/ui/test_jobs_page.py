@@ -148,7 +148,7 @@ def test_chosen_job_is_not_replaced_by_page_defaults(pages: Pages) -> None:
     job = end(pages, "interrupted")
     restores = [each for each in pages.blocks.fns.values() if each.name == "restore"]
     cards = [each.fn for each in restores if each.inputs]
-    assert len(cards) == 7
+    assert len(cards) == 8
     found = [card(None, request) for card in cards]
     assert found.count(job.id) == 1, "the page Verify shows it again"
     assert all(each in (job.id, gr.skip()) for each in found)

@@ -9,8 +9,8 @@ import pytest
 
 import irwm
 from irwm.errors import IrwmError
-from tests.checkpoint.hub import ADDRESS, Hub, put
 from tests.ui.handlers import Pages, value
+from tools.hub import ADDRESS, Hub, put
 from ui.components.browsing import BrowsingLimits, PathRefusedError, use_path
 from ui.components.header import header_html
 from ui.components.model_card import measure

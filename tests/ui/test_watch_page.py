@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +12,12 @@ import pytest
 
 from irwm.errors import IrwmError
 from storage.job_table import Job
-from tests.checkpoint.hub import Hub
 from tests.jobs.recipients import protect_request, run_here, succeeded
 from tests.ui.handlers import Pages, value
+from tools.hub import Hub
 from tools.small_models import write_llama
+from ui.components.descent_map import map_html
+from ui.components.job_card import job_html
 from ui.components.watch_list import ALL, FAILURES, FINDINGS, chosen_rows, id_of
 from ui.jobs import runner
 from ui.pages.watch import GIB
@@ -80,11 +83,19 @@ def test_findings_are_listed_and_shown_in_full(pages: Pages) -> None:
     assert "unrelated" not in page["watch-list"]
     assert page["watch-where"].count("2 suspects") == 1
     summary = str(value(page["watch-summary"]))
-    for said in ("4 new suspects", "1 with a mark", "2 originals", "3 keys", "old", "denied access", "1 are left"):
+    for said in (
+        "4 new suspects",
+        "1 with a mark",
+        "2 originals",
+        "3 keys",
+        "old",
+        "denied access",
+        "Left for the next pass: 1",
+    ):
         assert said in summary.replace("\u00a0", " "), said
     chosen = pages.call("watch-list", "chosen", FINDINGS, 0, None, None, data={"record": id_of(ROWS[1])})
     detail = str(value(chosen["watch-detail"]))
-    for said in ("hf://acme/copy@1", "Ada", "0.90 of 1", "/m/base", "5.0 MB", "carries this key"):
+    for said in ("hf://acme/copy@1", "Ada", "0.90 (1 for equal ones)", "/m/base", "5.0 MB", "carries this key"):
         assert said in detail, said
     assert chosen["watch-investigate"].visible
     failed = pages.call("watch-list", "chosen", FAILURES, 0, None, None, data={"record": id_of(ROWS[2])})
@@ -104,6 +115,30 @@ def test_results_of_a_running_watch_and_an_empty_page(pages: Pages) -> None:
         "No findings"
         in pages.call("watch-shown", "change", FINDINGS, 0, None, watched(pages, ROWS[:1]).id)["watch-list"]
     )
+    pages.jobs.finish(job.id, "stopped")
+
+
+def test_watch_that_rests_shows_its_last_pass_and_the_next(pages: Pages) -> None:
+    job = watched(pages, ROWS, done=False)
+    result = {
+        "sources": [], "counts": {"found": 1}, "known": 4, "failed": 1, "keys": 3, "originals": 2,
+        "originals_left_out": [], "rows": [], "file": WATCH_ROWS,
+    }  # fmt: skip
+    pages.jobs.rest(job.id, "Next pass on 2026-01-02 at 03:04 UTC", result)
+    page = pages.call("watch-shown", "change", FINDINGS, 0, None, job.id)
+    assert "copy" in page["watch-list"]
+    assert "1 new suspect" in str(value(page["watch-summary"])).replace("\u00a0", " ")
+    now = datetime(2026, 1, 1, tzinfo=UTC)
+    card = job_html(pages.jobs.get(job.id), speed=None, unit="suspects", now=now)
+    assert "Scheduled" in card
+    assert "Next pass on 2026-01-02 at 03:04 UTC" in card
+    assert "progressbar" not in card
+    pages.jobs.wake(job.id)
+    pages.jobs.take_turn(job.id)
+    pages.jobs.rest(job.id, "Next pass on 2026-01-02 at 04:04 UTC", error=ERROR)
+    card = job_html(pages.jobs.get(job.id), speed=None, unit="suspects", now=now)
+    assert "denied access" in card
+    assert "04:04" in card
     pages.jobs.finish(job.id, "stopped")
 
 
@@ -128,8 +163,8 @@ def test_hostile_names_are_inert(pages: Pages) -> None:
         assert "\u202e" not in text
 
 
-def begin(pages: Pages, typed: str, most: float | None = 5) -> dict[str, Any]:
-    return pages.call("start-watch", "click", typed, "", most, 2, 60)
+def begin(pages: Pages, typed: str, most: float | None = 5, every: float = 0) -> dict[str, Any]:
+    return pages.call("start-watch", "click", typed, "", most, 2, 60, every)
 
 
 def test_wrong_sources_are_shown_at_the_field(pages: Pages) -> None:
@@ -154,7 +189,10 @@ def test_watch_is_started_with_the_vaults_originals(pages: Pages, hub: Hub, monk
     assert kind == "watch"
     assert request["sources"] == [str(pages.root), "hf://acme"]
     assert request["originals"] == [str(original)]
-    assert (request["most"], request["most_bytes"], request["seconds"]) == (5, 2 * GIB, 60)
+    assert (request["most"], request["most_bytes"], request["seconds"], request["every"]) == (5, 2 * GIB, 60, 0.0)
+    begin(pages, "hf://acme", every=24)
+    repeated = asked[-1][1]
+    assert (repeated["every"], repeated["originals"]) == (24.0, []), "later originals are compared too"
     assert begin(pages, "hf://acme", most=0)["watch-sources-notice"].visible
     assert "1 original" in pages.blocks.fns[
         next(n for n, f in pages.blocks.fns.items() if f.name == "about_originals")
@@ -172,6 +210,57 @@ def test_suspect_is_handed_to_investigate(pages: Pages, tmp_path: Path) -> None:
     outside = row("outside", FOUND, address=str(tmp_path / "home"))
     with pytest.raises(Exception, match="outside"):
         pages.call("watch-investigate", "click", id_of(outside), watched(pages, [outside]).id)
+
+
+def test_findings_are_entered_for_the_map(pages: Pages) -> None:
+    job = watched(pages, ROWS)
+    filled = pages.call("map-findings", "click", job.id)
+    assert (filled["map-models"], filled["map-originals"]) == ("hf://acme/copy@1\nhf://acme/unmarked@1", "/m/base")
+    empty = watched(pages, ROWS[:1])
+    with pytest.raises(Exception, match="no findings"):
+        pages.call("map-findings", "click", empty.id)
+
+
+def test_map_is_started_and_drawn(pages: Pages, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = write_llama(pages.root / "models" / "a", vocab_size=600).parent
+    asked: list[Any] = []
+    monkeypatch.setattr(
+        runner, "start", lambda kind, title, request, *rest: asked.append((kind, request)) or watched(pages, ROWS)
+    )
+    pages.call("start-map", "click", f"{folder}\n", f"{folder / 'a'}")
+    assert asked[0][0] == "descent"
+    assert (asked[0][1]["models"], asked[0][1]["originals"]) == ([str(folder)], [str(folder / "a")])
+    for typed, said in (("", "no models"), ("/nowhere/at/all", "nowhere")):
+        shown = pages.call("start-map", "click", typed, "")["map-notice"]
+        assert said in str(value(shown)), typed
+
+
+def test_map_shows_names_reasons_and_what_was_not_read() -> None:
+    result: Any = {
+        "names": ["base", "tuned", "<b>", "alone"], "addresses": ["/m/base", "/m/tuned", "/m/x", "/m/alone"],
+        "families": [[0, 1, 2], [3]], "originals": [0],
+        "branches": [
+            {"first": 0, "second": 1, "distance": 0.0321, "by_embedding": False, "direction": "original"},
+            {"first": 1, "second": 2, "distance": 0.5, "by_embedding": True, "direction": ""},
+        ],
+        "unread": [{"name": "/m/broken", "error": {"type": "CheckpointError", "problem": "it is damaged"}}],
+    }  # fmt: skip
+    shown = map_html(result).replace("\u00a0", " ")
+    for said in ("4 models", "1 family", "1 model without a relative", "differ by 0.032", "from a known original",
+                 "differs by 0.5", "is not known", "&lt;b&gt;", "/m/tuned", "It is damaged"):  # fmt: skip
+        assert said in shown, said
+    assert "<b><b>" not in shown
+    assert shown.count("<li") == 4
+    assert shown.index("base") < shown.index("tuned") < shown.index("&lt;b&gt;") < shown.index("alone")
+
+
+def test_parent_is_drawn_above_the_model_made_from_it() -> None:
+    result: Any = {
+        "names": ["made", "parent"], "addresses": ["a", "b"], "families": [[0, 1]], "originals": [], "unread": [],
+        "branches": [{"first": 1, "second": 0, "distance": 0.1, "by_embedding": False, "direction": "rounded weights"}],
+    }  # fmt: skip
+    shown = map_html(result)
+    assert shown.index("parent") < shown.index("made")
 
 
 def test_locked_browser_sees_nothing(pages: Pages) -> None:

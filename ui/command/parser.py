@@ -261,8 +261,9 @@ def _add_investigate(parser: argparse.ArgumentParser) -> None:
 def _add_watch(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("sources", nargs="+", metavar="SOURCE", help="a folder or an address, see above")
     parser.add_argument(
-        "--original", nargs="+", metavar="MODEL", help="compare only with these (default: all originals of the vault)"
-    )
+        "--original", action="append", metavar="MODEL",
+        help="compare only with this, and with those of further --original (default: all originals of the vault)",
+    )  # fmt: skip
     parser.add_argument(
         "--matching", default="", metavar="WORDS", help="keys with these words in owner, recipient or note"
     )

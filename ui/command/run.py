@@ -150,13 +150,12 @@ def _watch(given: Namespace, stop: Stop) -> output.Answer:
     vault = _unlocked(given, settings)
     wait = requests.positive("number of hours", given.every) * 3600 if given.every is not None else None
     stop.close()
+    first = True
     try:
         while True:
-            jobs = Jobs(settings.home).opened(vault.jobs_keys_to_seal())
-            orphans.interrupt_dead(jobs)
-            job, lost = _followed(given, _watching(given, vault, settings).start(vault, jobs), jobs, stop)
-            answer = words.of_job(given.command, job) if lost is None else words.of_lost(given.command, job, lost)
-            if wait is None or lost is not None or stop.asked or answer["outcome"] == STOPPED:
+            answer, is_last = _pass(given, settings, vault, stop, first=first)
+            first = False
+            if wait is None or is_last or stop.asked:
                 return answer
             say(printable(words.sentence(answer), 2000))
             say(output.text(answer), sys.stdout)
@@ -164,6 +163,25 @@ def _watch(given: Namespace, stop: Stop) -> output.Answer:
                 return output.document(given.command, STOPPED)
     finally:
         vault.lock()
+
+
+def _pass(given: Namespace, settings: Settings, vault: Vault, stop: Stop, *, first: bool) -> tuple[output.Answer, bool]:
+    """The answer of one pass, and whether there can be no other. A later pass that cannot be started is not the last: a
+    folder may be missing until its disk is connected.
+
+    Raises:
+        IrwmError: the first pass could not be started.
+    """
+    try:
+        jobs = Jobs(settings.home).opened(vault.jobs_keys_to_seal())
+        orphans.interrupt_dead(jobs)
+        job, lost = _followed(given, _watching(given, vault, settings).start(vault, jobs), jobs, stop)
+    except IrwmError as error:
+        if first:
+            raise
+        return words.of_error(given.command, error), False
+    answer = words.of_job(given.command, job) if lost is None else words.of_lost(given.command, job, lost)
+    return answer, lost is not None or answer["outcome"] == STOPPED
 
 
 def _watching(given: Namespace, vault: Vault, settings: Settings) -> Asked:
@@ -174,6 +192,7 @@ def _watching(given: Namespace, vault: Vault, settings: Settings) -> Asked:
         originals=None if given.original is None else [existing(each) for each in given.original],
         matching=given.matching,
         device=settings.device,
+        scheduler=settings.scheduler,
         **{name: value for name, value in limits.items() if value is not None},
     )
 

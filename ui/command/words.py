@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from irwm.errors import IrwmError
+from irwm.evidence.lineage import DERIVED
 from irwm.release import SIGNATURE_NAME, STALE_SIGNATURE
 from irwm.report.numbers import counted, number
 from storage.job_table import Job
@@ -154,11 +155,16 @@ def _watched(result: Any) -> str:
     new = f"{counted(sum(counts.values()), 'new suspect')}{': ' if named else ''}{', '.join(named)}."
     left = sum(source["left"] for source in result["sources"])
     failed = [source for source in result["sources"] if source["error"]]
-    more = f" {number(left)} are left for the next pass." if left else ""
+    more = f" Left for the next pass: {number(left)}." if left else ""
     more += "".join(f" {source['source']}: {_error(source['error'])}" for source in failed)
     found = [row for row in result["rows"] if row["result"]["word"] == FOUND]
     names = [f"{row['name']} ({', '.join(row['result']['whose'][:_NAMED])})" for row in found[:_NAMED]]
-    so_far = f" Found so far: {number(len(found))}: {'; '.join(names)}." if found else ""
+    more_found = f" and {number(len(found) - _NAMED)} more" if len(found) > _NAMED else ""
+    so_far = f" Marks found so far: {'; '.join(names)}{more_found}." if found else ""
+    derived = [row["name"] for row in result["rows"] if row["result"]["lineage"] == DERIVED and row not in found]
+    if derived:
+        others = f" and {number(len(derived) - _NAMED)} more" if len(derived) > _NAMED else ""
+        so_far += f" Without a mark, but made from an original: {'; '.join(derived[:_NAMED])}{others}."
     return f"{new}{more}{so_far}"
 
 

@@ -42,6 +42,7 @@ LOG_HEIGHT = 220
 STATES = {
     "queued": "Waiting",
     "running": "Running",
+    "resting": "Scheduled",
     "done": "Done",
     "failed": "Failed",
     "stopped": "Stopped",
@@ -244,8 +245,10 @@ def job_html(job: Job, *, speed: Speed | None, unit: str, now: datetime, ahead: 
     head = Markup('<div class="job-head" data-kind="{}"><h2>{}</h2>{}</div>').format(
         printable(job.kind), printable(job.title), state_html(job)
     )
-    failed = job.error is not None and job.state in ("failed", "interrupted")
-    body = Markup(notices.error_html(job.error)) if failed and job.error else _bar(job, part, ahead)
+    failed = job.error is not None and job.state in ("failed", "interrupted", "resting")
+    body = Markup(notices.error_html(job.error)) if failed and job.error else Markup("")
+    if not body or job.state == "resting":
+        body += _bar(job, part, ahead)
     numbers = _numbers(job, part, speed, unit, now)
     return str(Markup('{}{}<p class="job-numbers">{}</p>').format(head, body, numbers))
 
@@ -281,6 +284,8 @@ def _bar(job: Job, part: float | None, ahead: Sequence[Ahead]) -> Markup:
         return Markup(
             '<p class="job-what">Stopped at your request. Partial output was removed; finished files were kept.</p>'
         )
+    if job.state == "resting":
+        return Markup('<p class="job-what">{}</p>').format(printable(job.what))
     value = Markup(' aria-valuenow="{:.0f}"').format(part * 100) if part is not None else ""
     width = Markup(' style="width:{:.1f}%"').format(part * 100) if part is not None else ""
     return Markup(

@@ -102,6 +102,9 @@ def _word(kind: str, result: Any) -> str:
         counts = result.get("counts", {})
         found = f", {number(counts['found'])} with a mark" if counts.get("found") else ""
         return f"{counted(sum(counts.values()), 'new suspect')}{found}"
+    if kind == "descent":
+        names = result.get("names", ())
+        return f"{counted(len(names), 'model')} on the map"
     if kind == "lab":
         return "Report written"
     if kind == "dispute":

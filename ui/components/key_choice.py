@@ -43,14 +43,16 @@ class KeyChoice:
         listed: the keys to pick from, if they are few.
         words: the search field, if they are many.
         summary: how many keys will be tried; also missing or damaged keys.
-        offered: a `gr.State` with the keys that the list offers, by their ids; None if there is no list.
+        offered: a hidden field with the ids of the keys that the list offers, separated by spaces; "" if there is no
+            list. The browser gets it together with the list. A `gr.State` changes earlier, and an officer who starts
+            before the list is there would have chosen no key.
         notice: shows errors about the choice.
     """
 
     listed: gr.Dropdown
     words: gr.Textbox
     summary: gr.HTML
-    offered: gr.State
+    offered: gr.Textbox
     notice: gr.HTML
 
     @property
@@ -65,7 +67,7 @@ class KeyChoice:
 
     def nothing(self) -> tuple[Any, ...]:
         """The values while there is no original."""
-        return gr.Dropdown(visible=False), gr.Textbox(visible=False), gr.HTML(visible=False), None
+        return gr.Dropdown(visible=False), gr.Textbox(visible=False), gr.HTML(visible=False), ""
 
     def fill(self, vault: Vault, fingerprint: str) -> tuple[tuple[Any, ...], bool]:
         """The choice for an original, all keys chosen, and whether any key fits.
@@ -73,10 +75,10 @@ class KeyChoice:
         Raises:
             StorageError
         """
-        return self.again(vault, fingerprint, None, "", None)
+        return self.again(vault, fingerprint, None, "", "")
 
     def again(
-        self, vault: Vault, fingerprint: str, listed: Sequence[str] | None, words: str | None, offered: Any
+        self, vault: Vault, fingerprint: str, listed: Sequence[str] | None, words: str | None, offered: str | None
     ) -> tuple[tuple[Any, ...], bool]:
         """The choice again: removed keys stay removed, and keys made since then are chosen.
 
@@ -96,14 +98,15 @@ class KeyChoice:
                 else page
             )
             summary = gr.HTML(summary_html(found, typed), visible=True)
-            return (hidden, gr.Textbox(value=typed, visible=True), summary, None), True
+            return (hidden, gr.Textbox(value=typed, visible=True), summary, ""), True
         choices = [(key_label(record), record.id) for record in page.records]
         ids = [id for _, id in choices]
-        taken_out = set(offered or ()) - set(listed or ())
+        taken_out = set((offered or "").split()) - set(listed or ())
         said = ("" if choices else NO_READABLE_KEY if page.damaged else NO_KEY) + _damage(page)
         value = [id for id in ids if id not in taken_out]
         dropdown = gr.Dropdown(choices=choices, value=value, multiselect=True, visible=bool(choices))
-        return (dropdown, gr.Textbox(value="", visible=False), gr.HTML(said, visible=bool(said)), ids), bool(choices)
+        summary = gr.HTML(said, visible=bool(said))
+        return (dropdown, gr.Textbox(value="", visible=False), summary, " ".join(ids)), bool(choices)
 
     def search(self, vault: Vault, fingerprint: str, words: str) -> Any:
         """The summary for these words."""
@@ -112,7 +115,7 @@ class KeyChoice:
 
     @staticmethod
     def chosen(
-        vault: Vault, fingerprint: str, listed: Sequence[str] | None, words: str | None, offered: Any
+        vault: Vault, fingerprint: str, listed: Sequence[str] | None, words: str | None, offered: str | None
     ) -> dict[str, Any]:
         """The keys, as `ui.jobs.requests` takes them: those left in the list, or all matching keys if none was removed
         from it, including keys made since it was read.
@@ -120,7 +123,7 @@ class KeyChoice:
         Raises:
             IrwmError: the list is empty, or one of its keys is no longer in the vault.
         """
-        if not offered or not set(offered) - set(listed or ()):
+        if not offered or not set(offered.split()) - set(listed or ()):
             return {"keys": None, "matching": "" if offered else words}
         if not listed:
             raise IrwmError("no key was chosen", advice="Choose at least one key from the list")
@@ -151,7 +154,7 @@ def key_choice() -> KeyChoice:
         visible=False,
     )
     summary, notice = gr.HTML(elem_id="key-summary", visible=False), gr.HTML(elem_id="keys-notice", visible=False)
-    return KeyChoice(listed, words, summary, gr.State(None), notice)
+    return KeyChoice(listed, words, summary, gr.Textbox("", visible=False), notice)
 
 
 def summary_html(page: Page[KeyRecord], words: str = "") -> str:

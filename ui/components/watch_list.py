@@ -67,7 +67,7 @@ def summary_html(result: Watched) -> str:
     said = f"This pass screened {new}{': ' if named else ''}{named}. So far: {counted(result['known'], 'suspect')}. "
     said += f"Compared with {counted(result['originals'], 'original')} and {counted(result['keys'], 'key')}."
     if left := sum(source["left"] for source in result["sources"]):
-        said += f" {number(left)} are left for the next pass."
+        said += f" Left for the next pass: {number(left)}."
     if result["originals_left_out"]:
         names = ", ".join(printable(name, 80) for name in result["originals_left_out"])
         said += f" Keys of these originals could not be tried: {names}."
@@ -120,7 +120,11 @@ def detail_html(row: WatchRow) -> str:
         if result["part"]:
             about.append(("Checkpoint", own(result["part"])))
         about.append(("Most alike", notices.copyable(result["original"])))
-        alike = "their tokens cannot be paired" if result["likeness"] is None else f"{result['likeness']:.2f} of 1"
+        alike = (
+            "their tokens cannot be paired"
+            if result["likeness"] is None
+            else f"{result['likeness']:.2f} (1 for equal ones)"
+        )
         about.append(("Likeness of the embeddings", alike))
         if result["bytes"]:
             about.append(("Read from the server", size_text(result["bytes"])))

@@ -24,11 +24,13 @@ class Kind:
         opens_vault: whether it gets the vault's data key.
         resumed: whether its request may name an earlier job under "resume", which it continues.
         light: whether it reads whole files and computes almost nothing, so that it needs no device.
+        repeated: whether its request may state under "every" after how many hours it runs again, until it is stopped.
     """
 
     opens_vault: bool = True
     resumed: bool = False
     light: bool = False
+    repeated: bool = False
 
 
 KINDS = {
@@ -39,5 +41,6 @@ KINDS = {
     "dispute": Kind(),
     "verify": Kind(opens_vault=False),
     "lab": Kind(resumed=True),
-    "watch": Kind(),
+    "watch": Kind(repeated=True),
+    "descent": Kind(opens_vault=False),
 }

@@ -96,14 +96,14 @@ def _get_ready() -> None:
 
 def _run(jobs: Any, job_id: str, request: dict[str, object], secrets: dict[str, str], reporter: Any) -> int:
     from irwm.errors import CancelledError, IrwmError
-    from ui.jobs.queue import wait_for_turn
+    from ui.jobs.queue import hours_between
 
     try:
-        wait_for_turn(jobs, job_id, reporter)
-        # Only now: a waiting process stays small.
-        from ui.jobs import task
-
-        result = task.run(jobs.line(job_id).kind, request, secrets, reporter)
+        kind = jobs.line(job_id).kind
+        hours = hours_between(kind, request)
+        while hours:
+            _rest_after_a_pass(jobs, job_id, kind, request, secrets, reporter, hours)
+        result = _result(jobs, job_id, kind, request, secrets, reporter)
     except CancelledError:
         return finish(jobs, job_id, reporter, "stopped")
     except IrwmError as error:
@@ -114,6 +114,42 @@ def _run(jobs: Any, job_id: str, request: dict[str, object], secrets: dict[str, 
             reporter.log(line)
         return finish(jobs, job_id, reporter, "failed", error=unexpected(error))
     return finish(jobs, job_id, reporter, "done", result=result)
+
+
+def _result(
+    jobs: Any, job_id: str, kind: str, request: dict[str, object], secrets: dict[str, str], reporter: Any
+) -> dict[str, object]:
+    from ui.jobs.queue import wait_for_turn
+
+    wait_for_turn(jobs, job_id, reporter)
+    # Only now: a waiting process stays small.
+    from ui.jobs import task
+
+    return task.run(kind, request, secrets, reporter)
+
+
+def _rest_after_a_pass(
+    jobs: Any,
+    job_id: str,
+    kind: str,
+    request: dict[str, object],
+    secrets: dict[str, str],
+    reporter: Any,
+    hours: float,
+) -> None:
+    """A pass of a repeated task. An error ends only the pass, since the next one may not have it."""
+    from irwm.errors import CancelledError, IrwmError
+    from ui.jobs.queue import rest
+
+    result, error = None, None
+    try:
+        result = _result(jobs, job_id, kind, request, secrets, reporter)
+    except CancelledError:
+        raise
+    except IrwmError as failed:
+        reporter.log(without(str(failed), secrets))
+        error = error_parts(failed)
+    rest(jobs, job_id, reporter, hours, result, error)
 
 
 def finish(jobs: Any, job_id: str, reporter: Any, state: str, **how: Any) -> int:

@@ -1,7 +1,7 @@
 """Executors for a task's heavy part: in this process, on this machine's cores, or on a cluster.
 
-The code uses only `concurrent.futures.Executor`. The submitted work contains recipients' noise keys, so a cluster must
-be trusted with them and reached over TLS.
+The code uses only `concurrent.futures.Executor`. The submitted work contains keys, so a cluster must be trusted with
+them and reached over TLS.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import multiprocessing
 import os
+import secrets
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Executor, ProcessPoolExecutor
@@ -16,6 +17,7 @@ from concurrent.futures.process import BrokenProcessPool
 from typing import Any
 
 from irwm.errors import CancelledError, IrwmError, printable
+from ui.services.work import Pool
 
 # Number of noise coordinates from which more processes save time: they take seconds to start, and each core does about
 # sixty million in a second.
@@ -43,7 +45,7 @@ def executor_for(work: int, scheduler: str, cancelled: Callable[[], bool]) -> It
         CancelledError: a worker ended because Stop was pressed.
     """
     if scheduler:
-        with _cluster(scheduler) as executor:
+        with _cluster(scheduler) as client, client.get_executor() as executor:
             yield executor
         return
     workers = cores()
@@ -52,7 +54,7 @@ def executor_for(work: int, scheduler: str, cancelled: Callable[[], bool]) -> It
         return
     with pool_of(_nothing, (), workers) as pool:
         try:
-            yield pool
+            yield pool.executor
         except BrokenProcessPool as error:
             if cancelled():
                 raise CancelledError("stopped on request") from None
@@ -63,21 +65,42 @@ def executor_for(work: int, scheduler: str, cancelled: Callable[[], bool]) -> It
 
 
 @contextlib.contextmanager
-def pool_of(prepare: Callable[..., None], args: tuple[object, ...], workers: int) -> Iterator[Executor]:
-    """Processes with one thread each, at most one for each core. Their end is not waited for.
+def pool_of(
+    prepare: Callable[..., None],
+    args: tuple[object, ...],
+    workers: int,
+    scheduler: str = "",
+    forget: Callable[[], None] | None = None,
+) -> Iterator[Pool]:
+    """Processes with one thread each, at most one for each core, whose end is not waited for; or all workers of a
+    cluster.
 
     Args:
-        prepare: called with `args` first in each process; both must be picklable.
+        prepare: called with `args` first in each process; both must be picklable. A worker that joins a cluster later
+            calls it too.
+        scheduler: address of a Dask scheduler, "" for none.
+        forget: called in the workers of a cluster at the end, since their processes stay.
+
+    Raises:
+        SchedulerError: see `executor_for`; or a worker could not be prepared.
     """
+    if scheduler:
+        with _cluster(scheduler) as client, _prepared(client, prepare, args, forget):
+            from distributed import KilledWorker
+
+            with client.get_executor(pure=False) as executor:
+                yield Pool(executor, max(1, sum(client.nthreads().values())), KilledWorker)
+        return
+    workers = max(1, min(workers, cores()))
     with _one_thread_each():
         pool = ProcessPoolExecutor(
-            max(1, min(workers, cores())),
+            workers,
             mp_context=multiprocessing.get_context("spawn"),
             initializer=_start_worker,
             initargs=(prepare, args),
         )
         try:
-            yield pool
+            yield Pool(pool, workers, BrokenProcessPool)
         finally:
             # No waiting: after Stop the task must end at once, and running workers end with its process group.
             pool.shutdown(wait=False, cancel_futures=True)
@@ -89,7 +112,8 @@ def cores() -> int:
 
 
 @contextlib.contextmanager
-def _cluster(address: str) -> Iterator[Executor]:
+def _cluster(address: str) -> Iterator[Any]:
+    """A client of the cluster."""
     try:
         from distributed import Client
     except ImportError as error:
@@ -107,10 +131,40 @@ def _cluster(address: str) -> Iterator[Executor]:
             client.wait_for_workers(1, timeout=CONNECT_SECONDS)
         except (OSError, ValueError, RuntimeError) as error:
             raise _unreachable(address, error) from error
-        with client.get_executor() as executor:
-            yield executor
+        yield client
     finally:
         client.close()
+
+
+@contextlib.contextmanager
+def _prepared(
+    client: Any, prepare: Callable[..., None], args: tuple[object, ...], forget: Callable[[], None] | None
+) -> Iterator[None]:
+    """Prepares all workers of a cluster, and those that join it within the block."""
+    from distributed.diagnostics.plugin import WorkerPlugin
+
+    class Prepares(WorkerPlugin):
+        name = f"irwm {secrets.token_hex(8)}"
+
+        def setup(self, worker: Any) -> None:
+            prepare(*args)
+
+        def teardown(self, worker: Any) -> None:
+            if forget is not None:
+                forget()
+
+    try:
+        client.register_plugin(Prepares())
+    except Exception as error:  # raised by a worker, perhaps on another computer
+        raise SchedulerError(
+            "a worker of the cluster in IRWM_SCHEDULER could not be prepared",
+            found=printable(f"{type(error).__name__}: {error}", 300),
+            advice="Its workers need this program, and the same models at the same paths",
+        ) from error
+    try:
+        yield
+    finally:
+        client.unregister_worker_plugin(Prepares.name)
 
 
 def _unreachable(address: str, error: Exception) -> SchedulerError:

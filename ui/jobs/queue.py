@@ -2,13 +2,14 @@
 
 Two tasks that share a processor or a GPU take longer than one after the other, and may both run out of memory. A task
 waits in its own process, so that it keeps its request and secrets even if the app ends; the order is that of the job
-list, which the pages and the command line share.
+list, which the pages and the command line share. A repeated task rests between its passes in the same way.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
 
 from irwm.errors import CancelledError
 from storage.job_table import QUEUED, RUNNING
@@ -18,6 +19,7 @@ from ui.jobs.reporter import JobReporter
 from ui.services.device import device_of
 
 SECONDS_BETWEEN_LOOKS = 0.25
+_OF_A_RESTING_JOB = 1.0
 
 
 def lane_of(kind: str, request: Mapping[str, object]) -> str:
@@ -47,4 +49,33 @@ def wait_for_turn(jobs: Jobs, job_id: str, report: JobReporter) -> None:
             report.log(f"Jobs ahead of this one: {len(before)}. Current job: {before[0].kind} {told}")
         time.sleep(SECONDS_BETWEEN_LOOKS)
     if state != RUNNING:
+        raise CancelledError("stopped on request")
+
+
+def hours_between(kind: str, request: Mapping[str, object]) -> float:
+    """The hours between two passes of a repeated task; 0 for a task that runs once."""
+    hours = request.get("every", 0)
+    return float(hours) if KINDS[kind].repeated and isinstance(hours, int | float) else 0.0
+
+
+def rest(
+    jobs: Jobs,
+    job_id: str,
+    report: JobReporter,
+    hours: float,
+    result: Mapping[str, object] | None,
+    error: Mapping[str, str | None] | None,
+) -> None:
+    """Stores what a pass found, or the parts of its error, and returns when the next pass is due. A computer that slept
+    meanwhile is late once.
+
+    Raises:
+        CancelledError: the task was stopped.
+    """
+    until = datetime.now(UTC) + timedelta(hours=hours)
+    report.flush()
+    resting = jobs.rest(job_id, f"Next pass on {until:%Y-%m-%d at %H:%M} UTC", result, error)
+    while resting and not report.cancelled() and datetime.now(UTC) < until:
+        time.sleep(_OF_A_RESTING_JOB)
+    if report.cancelled() or not jobs.wake(job_id):
         raise CancelledError("stopped on request")

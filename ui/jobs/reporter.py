@@ -17,6 +17,7 @@ from storage.job_files import JobFiles
 from storage.jobs import Jobs
 from ui import preferences
 from ui.jobs.executors import executor_for, pool_of
+from ui.services.work import Pool
 
 # The page refreshes once a second; five writes in that time give a smooth bar and cost almost nothing.
 SECONDS_BETWEEN_WRITES = 0.2
@@ -86,10 +87,15 @@ class JobReporter:
         return executor_for(size, scheduler, self.cancelled)
 
     def pool(
-        self, prepare: Callable[..., None], args: tuple[object, ...], workers: int
-    ) -> AbstractContextManager[Executor]:
+        self,
+        prepare: Callable[..., None],
+        args: tuple[object, ...],
+        workers: int,
+        scheduler: str,
+        forget: Callable[[], None],
+    ) -> AbstractContextManager[Pool]:
         """See `ui.jobs.executors`."""
-        return pool_of(prepare, args, workers)
+        return pool_of(prepare, args, workers, scheduler, forget)
 
     def cancel(self) -> None:
         """Records that Stop was pressed; called from the signal handler, so it only sets a flag."""

@@ -47,6 +47,7 @@ from ui.services.request import (
     NEVER,
     SECONDS_OF_ONE,
     SMALL,
+    DescentRequest,
     InvestigateRequest,
     ProtectRequest,
     Request,
@@ -315,7 +316,9 @@ def watch(
     most: float | None = MOST_IN_A_PASS,
     most_bytes: float | None = BYTES_OF_ONE,
     seconds: float | None = SECONDS_OF_ONE,
+    every: float = 0,
     device: str = "auto",
+    scheduler: str = "",
     allowed: Callable[[Path], bool] = os.path.exists,
 ) -> Asked:
     """Screen the models of sources that were not screened before.
@@ -326,7 +329,9 @@ def watch(
         matching: words of an owner, recipient or note that select keys; "" for all.
         most: number of suspects in one pass.
         most_bytes, seconds: for one suspect.
-        allowed: as for `investigate`.
+        every: hours from one pass to the next; 0 for one pass. A watch that repeats, without `originals`, compares with
+            all originals that the vault has by then.
+        scheduler, allowed: as for `investigate`.
 
     Raises:
         ParameterError: an address is not one of a source.
@@ -348,16 +353,34 @@ def watch(
         )
     asked = WatchRequest(
         original="",
-        originals=tuple(map(shown_path, known)),
+        originals=() if every and originals is None else tuple(map(shown_path, known)),
         sources=given,
         matching=words,
         most=whole_number("number of suspects", most, 1, MOST_WATCHED),
         most_bytes=whole_number("number of bytes", most_bytes, 1, 2**50),
         seconds=whole_number("number of seconds", seconds, 1, 10**6),
+        every=positive("number of hours", every) if every else 0.0,
         device=device,
+        scheduler=scheduler,
     )
     title = f"Watch {printable(given[0], 80)}" + (f" and {number(len(given) - 1)} more" if given[1:] else "")
     return Asked(title, asked)
+
+
+def descent(models: Sequence[str], originals: Sequence[str] = (), *, device: str = "auto") -> Asked:
+    """Map which of several models were made from which.
+
+    Args:
+        models, originals: full paths, and addresses; see `DescentRequest`.
+
+    Raises:
+        IrwmError: there is no model.
+    """
+    given, known = (tuple(dict.fromkeys(filter(None, map(str.strip, each)))) for each in (models, originals))
+    if not given:
+        raise IrwmError("there are no models", advice="Enter a folder with models, or several models")
+    title = f"Map {printable(given[0], 80)}" + (f" and {number(len(given) - 1)} more" if given[1:] else "")
+    return Asked(title, DescentRequest(models=given, originals=known, device=device))
 
 
 def trace(vault: Vault, jobs: Jobs, suspect: Path, original: Path | None, fingerprint: str, **settings: Any) -> Asked:

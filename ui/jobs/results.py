@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, TypedDict, cast
 
+from irwm.evidence.lineage import DERIVED
 from irwm.report.numbers import number
 from storage.job_files import JobFiles
 from storage.job_table import Job, JobLine
@@ -96,8 +97,11 @@ def outcome_of(job: Job) -> str | None:
 
 
 def _outcome_of_watch(result: Watched) -> str:
-    """ "found" if any suspect so far is; "inconclusive" if one is, or if something was not looked at."""
+    """ "found" if any suspect so far is; "inconclusive" if one is or descends from an original, or if something was not
+    looked at."""
     words = {str(row["result"]["word"]) for row in result["rows"] if row["result"]}
+    if any(row["result"] and row["result"]["lineage"] == DERIVED for row in result["rows"]):
+        words.add(INCONCLUSIVE)
     missed = result["failed"] or result["originals_left_out"]
     if missed or any(source["error"] or source["left"] for source in result["sources"]):
         words.add(INCONCLUSIVE)

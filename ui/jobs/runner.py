@@ -20,7 +20,7 @@ from storage.canonical import json_bytes
 from storage.errors import RecordValueError
 from storage.files import open_to_append
 from storage.job_keys import JobKey
-from storage.job_table import QUEUED, RUNNING, Job, JobLine
+from storage.job_table import RESTING, Job, JobLine
 from storage.jobs import Jobs
 from storage.processes import process_mark, still_runs
 from storage.vault import Vault
@@ -54,6 +54,13 @@ class JobRunningError(IrwmError):
 
     def __init__(self, job: Job) -> None:
         self.job = job
+        if job.state == RESTING:
+            super().__init__(
+                f"already scheduled: {job.title}",
+                found=f"job {job.id}: {job.what}",
+                advice="Stop it first, then start it again",
+            )
+            return
         super().__init__(
             f"already running: {job.title}",
             found=f"job {job.id}, started {job.started or job.created}",
@@ -148,7 +155,7 @@ def stop(job_id: str, jobs: Jobs) -> JobLine:
         return job
     _STOPPING.add(job_id)
     try:
-        if job.state in (QUEUED, RUNNING) and job.pid is not None and jobs.is_alive(job.id):
+        if job.pid is not None and jobs.is_alive(job.id):
             if not hasattr(os, "killpg"):
                 jobs.finish(job_id, "stopped")  # instead of a signal: `JobReporter.flush` sees it in the row
             _end_all(job.pid)

@@ -43,7 +43,7 @@ OPEN_PAGE = """
   document.getElementById(`page-${page}-button`)?.click();
 }
 """
-UNITS = {"investigate": "keys", "sweep": "keys", "lab": "rows", "watch": "suspects"}
+UNITS = {"investigate": "keys", "sweep": "keys", "lab": "rows", "watch": "suspects", "descent": "models"}
 
 
 def build(context: Context, tab: gr.Tab) -> None:

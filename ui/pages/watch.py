@@ -13,6 +13,7 @@ from irwm.errors import IrwmError, printable, shown_path
 from storage.job_table import Job
 from ui.components import notices
 from ui.components.browsing import BrowsingLimits, use_path
+from ui.components.descent_map import DescentMap
 from ui.components.events import LAST, PRIVATE, in_turn
 from ui.components.guarded import guarded
 from ui.components.job_card import job_card
@@ -44,6 +45,8 @@ INTRO = """
 Screens the models of organisations, buckets and folders for copies of yours, each version once.
 """
 KIND = "watch"
+# Labels and hours.
+EVERY = [("No", 0), ("Every hour", 1), ("Every 6 hours", 6), ("Every day", 24), ("Every week", 168)]
 GIB = 1 << 30
 TO_RESULTS = "() => document.getElementById('watch-results')?.scrollIntoView({block: 'nearest'})"
 
@@ -83,11 +86,18 @@ class Layout:
                 self.size = gr.Number(
                     BYTES_OF_ONE // GIB, label="GiB of one suspect", info="Largest embedding to read from a server"
                 )
-                self.seconds = gr.Number(SECONDS_OF_ONE, label="Seconds for one suspect", info="After that it is left")
-            gr.Markdown(
-                "To repeat it, run `python app.py watch SOURCE … --every 6` on this computer (docs/watching.md).",
-                elem_classes="caption",
-            )
+                self.seconds = gr.Number(
+                    SECONDS_OF_ONE,
+                    label="Seconds for one suspect",
+                    info="After that, its result is inconclusive or an error",
+                )
+        self.every = gr.Dropdown(
+            EVERY,
+            value=0,
+            label="Repeat",
+            info="While this computer is on, also if the vault is locked meanwhile. Stop ends it",
+            elem_id="watch-every",
+        )
         told = gr.HTML(visible=False, elem_id="watch-notice")
         self.start = gr.Button("Screen the sources", variant="primary", elem_id="start-watch")
         self.job = job_card(context, (KIND,), unit="suspects")
@@ -104,6 +114,7 @@ class Layout:
             self.investigate = gr.Button(
                 "Investigate this suspect", visible=False, elem_id="watch-investigate", scale=0, min_width=230
             )
+        self.map = DescentMap(context)
         self.page, self.chosen = gr.State(0), gr.State(None)
         self.places = Places(form=told, sources=sources_notice)
 
@@ -127,7 +138,7 @@ class Watch:
         """Connects each event to its handler."""
         page, places = self.page, self.page.places
         tab.select(self.about_originals, None, page.originals, **PRIVATE)
-        limits = [page.words, page.most, page.size, page.seconds]
+        limits = [page.words, page.most, page.size, page.seconds, page.every]
         page.start.click(
             places.told(self.begin, 1), [page.sources, *limits], [page.job.job_id, *places.outputs], **PRIVATE
         )
@@ -143,6 +154,10 @@ class Watch:
             guarded(self.investigated), [page.chosen, page.job.job_id], self.context.investigate.taken, **PRIVATE
         )
         opened.success(None, js=OPEN_PAGE.format("investigate"))
+        page.map.connect(tab)
+        page.map.findings.click(
+            guarded(self.findings), page.job.job_id, [page.map.models, page.map.originals], **PRIVATE
+        )
 
     def about_originals(self, request: gr.Request) -> str:
         """With which originals suspects will be compared."""
@@ -160,6 +175,7 @@ class Watch:
         most: float | None,
         size: float | None,
         seconds: float | None,
+        every: float | None,
     ) -> str:
         """Starts the job; returns its id."""
         context = self.context
@@ -176,7 +192,9 @@ class Watch:
                 most=most,
                 most_bytes=None if size is None else size * GIB,
                 seconds=seconds,
+                every=every or 0,
                 device=context.settings.device,
+                scheduler=context.settings.scheduler,
                 allowed=limits.allow,
             )
         return context.start(asked, vault).id
@@ -235,10 +253,18 @@ class Watch:
         if row is None:
             raise IrwmError("no suspect was chosen", advice="Choose one from the list first")
         result = row["result"]
-        address, part = row["address"], result["part"] if result else ""
         original = result["original"] if result and result["lineage"] else ""
-        values: tuple[Any, ...] = self.context.investigate.take(f"{address}/{part}" if part else address, original)
+        values: tuple[Any, ...] = self.context.investigate.take(_address_of(row), original)
         return values
+
+    def findings(self, id: str | None, request: gr.Request) -> tuple[str, str]:
+        """The addresses of the findings, and the originals that they resemble, for the map."""
+        self.context.require(request)
+        rows = chosen_rows(self._rows(id, request)[1], FINDINGS)
+        if not rows:
+            raise IrwmError("there are no findings yet", advice="Screen the sources first, or enter models")
+        found = [(_address_of(row), row["result"]["original"]) for row in rows if row["result"]]
+        return tuple("\n".join(dict.fromkeys(each)) for each in zip(*found, strict=True))  # type: ignore[return-value]
 
     def _rows(self, id: str | None, request: gr.Request) -> tuple[Job | None, list[WatchRow]]:
         """The shown watch, else the newest one, with its rows so far."""
@@ -249,6 +275,11 @@ class Watch:
     def _originals(self, request: gr.Request) -> KnownOriginals:
         vault = self.context.require(request)
         return KnownOriginals.of(vault, BrowsingLimits.of(self.context.settings).allow)
+
+
+def _address_of(row: WatchRow) -> str:
+    part = row["result"]["part"] if row["result"] else ""
+    return f"{row['address']}/{part}" if part else row["address"]
 
 
 def _where_html(page: int, total: int) -> str:

@@ -202,15 +202,31 @@ class WatchRequest(ComparingRequest):
     """Screen the models of several sources that were not screened before, and file nothing in a case.
 
     Attributes:
+        originals: paths; () for all originals that the vault has at the time of a pass.
         sources: paths of folders, and addresses as `irwm.checkpoint.remote.hosted` takes them.
         most: number of suspects in one pass.
         most_bytes, seconds: bytes that are read of one suspect on a server, and time that it may take.
+        every: hours from the end of a pass to the next one; 0 for one pass.
     """
 
     sources: tuple[str, ...]
     most: int = MOST_IN_A_PASS
     most_bytes: int = BYTES_OF_ONE
     seconds: int = SECONDS_OF_ONE
+    every: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DescentRequest(Request):
+    """Map which of several models were made from which.
+
+    Attributes:
+        models: paths and addresses; of a folder with several models, all of them are taken.
+        originals: those of them, or further ones, that were made from none of the others.
+    """
+
+    models: tuple[str, ...]
+    originals: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Literal, NotRequired, TypedDict, final
+from typing import TYPE_CHECKING, Any, Literal, NotRequired, TypedDict, final
 
 from irwm.report import schema
 from irwm.report.sandbox import VerificationJson
@@ -204,6 +204,24 @@ class Watched(TypedDict):
     originals_left_out: list[str]
     rows: list[WatchRow]
     file: str
+
+
+class Unread(TypedDict):
+    """A model that is not on a map, and why."""
+
+    name: str
+    error: Mapping[str, str | None]
+
+
+class Mapped(TypedDict):
+    """A map of descent, `irwm.Descent` as plain JSON; `originals` has the places of those that were given as such."""
+
+    names: list[str]
+    addresses: list[str]
+    families: list[list[int]]
+    branches: list[dict[str, Any]]
+    originals: list[int]
+    unread: list[Unread]
 
 
 class Overview(schema.Sweep):

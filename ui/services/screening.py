@@ -8,8 +8,11 @@ all originals.
 from __future__ import annotations
 
 import math
+import signal
+import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -19,10 +22,10 @@ from irwm.checkpoint.remote.mirror import bytes_read
 from irwm.checkpoint.remote.opening import server_of
 from irwm.errors import IrwmError, printable, shown_path
 from irwm.evidence.devices import on_device
-from irwm.evidence.likeness import FEW_ROWS, MOST_ROWS, Sketch, difference, likeness, sketch
+from irwm.evidence.likeness import FEW_ROWS, MOST_ROWS, Reference, difference, sketch
 from ui.services.examining import Examined, Examiner
 from ui.services.originals import Candidate, compare
-from ui.services.outcomes import INCONCLUSIVE, NOT_FOUND
+from ui.services.outcomes import INCONCLUSIVE, NOT_FOUND, error_parts
 from ui.services.request import WatchRequest
 from ui.services.results import NO_MATCH, Screened
 from ui.services.work import Reports
@@ -35,8 +38,12 @@ MOST_DIFFERENCE = 0.5
 # Numbers of an original that are read for its sketch.
 _MOST_NUMBERS = 2**25
 NOTHING_ALIKE = "Its embedding resembles that of no original, so no key was tried. This does not clear the suspect"
-NOT_PAIRED = "Its tokens cannot be paired with those of these originals, so they were not compared: {}. Investigate it"
+NOT_PAIRED = (
+    "It was not compared with these originals, since too few of its tokens are theirs or its rows are empty: {}. "
+    "Investigate it"
+)
 NOT_EXAMINED = "It resembles the original {}, whose keys could not be tried: {}"
+NOT_AFFORDED = "It resembles the original {}, whose keys were not tried: {}. Investigate it"
 
 
 class OverBudgetError(IrwmError):
@@ -58,30 +65,43 @@ class Screen:
     Args:
         found: the originals and their keys.
         folder: for temporary files.
+        draw: chooses the sampled rows of suspects. An attacker who knows them can replace just these.
     """
 
-    def __init__(self, found: Sequence[Candidate], request: WatchRequest, device: str, folder: Path) -> None:
-        self._request, self._device = request, device
-        self._sketches: list[tuple[Candidate, Sketch]] = []
+    def __init__(
+        self, found: Sequence[Candidate], request: WatchRequest, device: str, folder: Path, draw: bytes
+    ) -> None:
+        self._request, self._device, self._draw = request, device, draw
+        self._references: list[tuple[Candidate, Reference]] = []
         self._examiners: dict[int, Examiner] = {}
         for candidate in found:
-            rows = max(FEW_ROWS, min(MOST_ROWS, _MOST_NUMBERS // candidate.original.hidden_size))
-            self._sketches.append((candidate, sketch(candidate.original, device, rows)))
+            reference = Reference(candidate.original, device, _most_rows(candidate.original))
+            self._references.append((candidate, reference))
             self._examiners[id(candidate)] = Examiner(candidate.original, candidate.keys, request, None, folder)
 
-    def screened(self, path: Path) -> Screened:
-        """The result for one suspect.
+    @property
+    def seconds(self) -> float:
+        """That one suspect may take."""
+        return self._request.seconds
+
+    def screened(self, path: Path) -> tuple[Screened, dict[str, str | None] | None]:
+        """The result for one suspect; and the parts of an error if it resembles an original, and the request does not
+        allow what an examination needs.
 
         Raises:
-            OverBudgetError: it needs more than the request allows.
+            OverBudgetError: a sketch needs more than the request allows.
             IrwmError, OSError: it cannot be opened or examined.
         """
         began, before = time.monotonic(), bytes_read(path)
         limited = _Limited(began + self._request.seconds)
         suspect = irwm.open_checkpoint(path)
-        own = sketch(suspect, self._device, FEW_ROWS if server_of(suspect.path) else MOST_ROWS)
+        if not _is_read_by_rows(suspect):
+            self._require_affordable(suspect)
+        most = FEW_ROWS if server_of(suspect.path) else _most_rows(suspect)
+        own = sketch(suspect, self._device, most, self._draw)
         compared = [
-            _Likely(candidate, likeness(own, other), difference(own, other)) for candidate, other in self._sketches
+            _Likely(candidate, original.likeness(own), difference(own, original.sketch))
+            for candidate, original in self._references
         ]
         likely = _likely(compared)
         best = max(compared, key=lambda each: -math.inf if math.isnan(each.likeness) else each.likeness)
@@ -92,13 +112,24 @@ class Screen:
             "likeness": None if math.isnan(best.likeness) else best.likeness, "lineage": "", "log10_risk": None,
             "bytes": 0, "seconds": 0.0,
         }  # fmt: skip
+        error = None
         if likely:
-            self._require_affordable(suspect)
-            result |= self._examined(suspect, likely, limited)
+            try:
+                self._require_affordable(suspect)
+                result |= self._examined(suspect, likely, limited)
+            except OverBudgetError as over:
+                error = error_parts(over)
+                alike = max(likely, key=lambda each: each.likeness)
+                reason = NOT_AFFORDED.format(_names([alike.candidate]), over.problem)
+                result |= {
+                    "word": INCONCLUSIVE,
+                    "reason": reason,
+                    "original": shown_path(alike.candidate.original.path),
+                }
         if unpaired and result["word"] in (NO_MATCH, NOT_FOUND):
             result |= {"word": INCONCLUSIVE, "reason": NOT_PAIRED.format(_names(unpaired))}
         result |= {"bytes": bytes_read(path) - before, "seconds": round(time.monotonic() - began, 3)}
-        return result
+        return result, error
 
     def _examined(self, suspect: irwm.Checkpoint, likely: Sequence[_Likely], work: Reports) -> Screened:
         """The strongest finding with the keys of the likely originals."""
@@ -127,12 +158,55 @@ class Screen:
         size = suspect.tensors[suspect.layout.embedding.name].nbytes
         if server_of(suspect.path) and size > self._request.most_bytes:
             raise OverBudgetError(
-                "this suspect resembles an original, and its embedding is larger than the budget of this watch",
+                "its embedding is larger than the budget of this watch",
                 file=suspect.path,
                 expected=f"at most {self._request.most_bytes} bytes",
                 found=f"{size} bytes",
                 advice="Investigate it, or raise the budget",
             )
+
+
+def _most_rows(model: irwm.Checkpoint) -> int:
+    """Rows of a sketch of a model on disk."""
+    return max(FEW_ROWS, min(MOST_ROWS, _MOST_NUMBERS // model.hidden_size))
+
+
+def _is_read_by_rows(suspect: irwm.Checkpoint) -> bool:
+    """Whether some rows of its embedding can be read without the others."""
+    entry = suspect.tensors[suspect.layout.embedding.name]
+    return not suspect.layout.embedding.transposed and getattr(entry, "by_rows", True)
+
+
+@contextmanager
+def deadline(seconds: float) -> Iterator[None]:
+    """Ends the block with an error after a time, also while it waits for a server. Only in the main thread of a process
+    on a system with timers.
+
+    Raises:
+        OverBudgetError
+    """
+    if threading.current_thread() is not threading.main_thread() or not hasattr(signal, "setitimer"):
+        yield
+        return
+
+    def end(*_: object) -> None:
+        raise _too_long("before it was examined")
+
+    before = signal.signal(signal.SIGALRM, end)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def _too_long(where: str) -> OverBudgetError:
+    return OverBudgetError(
+        "this suspect takes longer than the budget of this watch",
+        found=where,
+        advice="Investigate it, or raise the budget",
+    )
 
 
 def _without_controls(examiner: Examiner, suspect: irwm.Checkpoint, work: Reports, device: str) -> Examined:
@@ -160,11 +234,7 @@ class _Limited:
 
     def progress(self, done: int, total: int, what: str) -> None:
         if time.monotonic() > self.until:
-            raise OverBudgetError(
-                "this suspect takes longer than the budget of this watch",
-                found=what,
-                advice="Investigate it, or raise the budget",
-            )
+            raise _too_long(what)
 
     def log(self, line: str) -> None:
         pass

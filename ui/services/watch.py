@@ -11,14 +11,14 @@ import contextlib
 import hashlib
 import json
 import os
+import secrets
+import threading
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
-from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import cast
 
 from irwm.checkpoint.candidates import Candidates, SweepFolderError, find_checkpoints, several_in
 from irwm.checkpoint.files import listed
@@ -27,17 +27,19 @@ from irwm.checkpoint.remote.hosted import hosted
 from irwm.checkpoint.remote.mirror import bytes_read, discard
 from irwm.checkpoint.remote.opening import local_path
 from irwm.errors import CancelledError, IrwmError, path_from, printable, shown_path
+from irwm.evidence.lineage import DERIVED
 from irwm.report.sweep import keys_digest
 from storage.errors import StorageError
 from storage.job_files import JobFiles
 from storage.vault import Vault
 from ui.services.device import device_of
 from ui.services.examining import Keys
+from ui.services.known_originals import KnownOriginals
 from ui.services.originals import Candidate, candidates
 from ui.services.outcomes import FOUND, INCONCLUSIVE, NOT_FOUND, error_parts
 from ui.services.request import WatchRequest
 from ui.services.results import NO_MATCH, Screened, SourceRow, Watched, WatchRow
-from ui.services.screening import Screen
+from ui.services.screening import OverBudgetError, Screen, deadline
 from ui.services.stored_results import FAILED, WATCH_ROWS, is_finding, jobs_of, watch_rows, watches
 from ui.services.sweep import stamp_of
 from ui.services.work import Work
@@ -48,12 +50,16 @@ WORDS = (FOUND, INCONCLUSIVE, NOT_FOUND, NO_MATCH)
 MOST_FINDINGS, MOST_OF_A_FOLDER, MOST_PARTS = 200, 20_000, 50
 # A failed suspect is tried again after so many hours, after twice as many, and so on up to a week.
 FIRST_WAIT, LONGEST_WAIT = timedelta(hours=1), timedelta(days=7)
-# Suspects in a row that end their process, after which the fault is not the suspects'.
+# Suspects in a row that end their process, after which a process is tried without one.
 _MOST_ENDED = 3
 _SECONDS_BETWEEN_CHECKS = 0.5
+# Earlier results that are carried over in one piece.
+_IN_A_PIECE = 500
 # A process takes seconds to start; it is worth that for so many suspects.
 _FOR_EACH = 4
 Parts = dict[str, str | None]
+# A result, the parts of an error, or both.
+Looked = tuple[Screened | None, Parts | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,20 +85,25 @@ def run(request: WatchRequest, vault: Vault, work: Work) -> Watched:
         IrwmError: no key of any original can be tried.
     """
     device = device_of(request.device)
+    if not request.originals:
+        request = replace(request, originals=tuple(map(shown_path, KnownOriginals.of(vault).here)))
     found, left_out = candidates(request, vault, work)
-    log = Log.begun(work.files, _earlier(request, vault), _Compared.of(found))
+    log = Log.begun(work.files, _earlier(request, vault, work.files.job), _Compared.of(found))
     sources: list[SourceRow] = []
     todo: list[Listed] = []
-    for source in request.sources:
+    for number, source in enumerate(request.sources):
         work.progress(0, 0, f"Listing {printable(source, 200)}")
-        new, row = _new_of(source, log, request.most - len(todo))
+        # No source may take the places of the others.
+        share = -(-(request.most - len(todo)) // (len(request.sources) - number))
+        new, row = _new_of(source, log, share, todo)
         todo += new
         sources.append(row)
     counts: Counter[str] = Counter()
-    pool = _Pool(work, (tuple(_plain(each) for each in found), request, device, work.folder), device)
-    for suspect, result in pool.of(todo):
-        added = log.add(suspect, result)["result"]
-        counts[added["word"] if added else FAILED] += 1
+    prepared = (tuple(_plain(each) for each in found), request, device, work.folder, secrets.token_bytes(16))
+    pool = _Pool(work, prepared, device, request.scheduler)
+    for suspect, looked in pool.of(todo):
+        added = log.add(suspect, looked)
+        counts[added["result"]["word"] if added["result"] and not added["error"] else FAILED] += 1
     findings = sorted(filter(is_finding, log.rows()), key=_strength)
     return {
         "sources": sources,
@@ -107,24 +118,31 @@ def run(request: WatchRequest, vault: Vault, work: Work) -> Watched:
     }
 
 
-def _strength(row: WatchRow) -> tuple[int, float]:
+def _strength(row: WatchRow) -> tuple[int, bool, float]:
     result = row["result"]
     assert result is not None
-    return WORDS.index(result["word"]), 0.0 if result["log10_risk"] is None else result["log10_risk"]
+    return *_rank(result), 0.0 if result["log10_risk"] is None else result["log10_risk"]
+
+
+def _rank(result: Screened) -> tuple[int, bool]:
+    """Smaller for a stronger result."""
+    return WORDS.index(result["word"]), result["lineage"] != DERIVED
 
 
 @dataclass(frozen=True, slots=True)
 class _Compared:
-    """Digests of what suspects are compared with: the originals, and the keys."""
+    """What suspects are compared with: digests of the originals and of the keys, and the originals' paths."""
 
     originals: str
     keys: str
+    paths: frozenset[str]
 
     @classmethod
     def of(cls, found: Sequence[Candidate]) -> _Compared:
         fingerprints = "".join(sorted({each.original.fingerprint for each in found}))
         tried = [key.commitment for each in found for key in each.keys.keys]
-        return cls(hashlib.sha256(fingerprints.encode("ascii")).hexdigest(), keys_digest(tried))
+        paths = frozenset(shown_path(each.original.path) for each in found)
+        return cls(hashlib.sha256(fingerprints.encode("ascii")).hexdigest(), keys_digest(tried), paths)
 
 
 class Log:
@@ -136,28 +154,36 @@ class Log:
         self._rows: dict[tuple[str, str], WatchRow] = {}
 
     @classmethod
-    def begun(cls, files: JobFiles, before: Iterable[WatchRow], compared: _Compared) -> Log:
-        """With the results of earlier watches."""
+    def begun(cls, files: JobFiles, others: Iterable[WatchRow], compared: _Compared) -> Log:
+        """With the results of earlier passes and of other watches, those of a version from the latest."""
         log = cls(files, compared)
-        for row in before:
+        for row in watch_rows(files):
             log._keep(row)
-        if log._rows:
-            files.append(WATCH_ROWS, "".join(map(_line, log._rows.values())))
+        new = [row for row in others if log._is_new(row)]
+        for row in new:
+            log._keep(row)
+        for start in range(0, len(new), _IN_A_PIECE):  # a piece that is cut short is lost as a whole
+            files.append(WATCH_ROWS, "".join(map(_line, new[start : start + _IN_A_PIECE])))
         return log
 
     def rows(self) -> list[WatchRow]:
         """The latest result of each version of a suspect, in the order in which they were first seen."""
         return list(self._rows.values())
 
-    def add(self, suspect: Listed, result: Screened | Parts) -> WatchRow:
-        """Keeps a result, or the parts of an error."""
-        failed = "word" not in result
+    def add(self, suspect: Listed, looked: Looked) -> WatchRow:
+        """Keeps a result, or the parts of an error, or both. An error replaces no result of the same version."""
+        result, error = looked
         before = self._rows.get((suspect.address, suspect.version))
+        known = before["result"] if before else None
+        compared = {"compared": self._compared.originals, "keys": self._compared.keys}
+        if before and known and (result is None or self._hides(known, looked)):
+            compared = compared if result else {"compared": before["compared"], "keys": before["keys"]}
+            result = known
         row: WatchRow = {
             "source": suspect.source, "name": suspect.name, "address": suspect.address, "version": suspect.version,
-            "utc": self._time().isoformat(timespec="seconds"), "compared": self._compared.originals,
-            "keys": self._compared.keys, "tries": before["tries"] + 1 if before and before["error"] and failed else 1,
-            "result": None if failed else cast(Screened, result), "error": cast(Parts, result) if failed else None,
+            "utc": self._time().isoformat(timespec="seconds"), "compared": compared["compared"],
+            "keys": compared["keys"], "tries": before["tries"] + 1 if before and before["error"] and error else 1,
+            "result": result, "error": error,
         }  # fmt: skip
         self._files.append(WATCH_ROWS, _line(row))
         self._keep(row)
@@ -174,6 +200,17 @@ class Log:
         other_keys = row["keys"] != self._compared.keys and row["result"] and row["result"]["word"] != NO_MATCH
         return row["compared"] != self._compared.originals or bool(other_keys)
 
+    def _hides(self, known: Screened, looked: Looked) -> bool:
+        """Whether a new result says less than the known one because it lacks its original, or because of a failure."""
+        result, error = looked
+        assert result is not None
+        lacks = known["original"] not in self._compared.paths or error is not None or result["word"] == INCONCLUSIVE
+        return _rank(result) > _rank(known) and lacks
+
+    def _is_new(self, row: WatchRow) -> bool:
+        known = self._rows.get((row["address"], row["version"]))
+        return known is None or known["utc"] < row["utc"]
+
     def _keep(self, row: WatchRow) -> None:
         self._rows[row["address"], row["version"]] = row
 
@@ -185,11 +222,13 @@ def _line(row: WatchRow) -> str:
     return json.dumps(row, allow_nan=False) + "\n"
 
 
-def _earlier(request: WatchRequest, vault: Vault) -> Iterator[WatchRow]:
-    """The results for each source from the newest watch that has results for it. All watches before this one are over:
-    only one job runs at a time, and a killed one keeps its results."""
+def _earlier(request: WatchRequest, vault: Vault, own: str) -> Iterator[WatchRow]:
+    """The results for each source from the newest other watch that has results for it, also of one that was killed. Two
+    watches run at the same time on two devices only; each may then screen what the other has screened."""
     jobs, left = jobs_of(vault), set(request.sources)
     for job in watches(jobs):
+        if job.id == own:
+            continue
         with contextlib.suppress(StorageError):  # its results were removed
             rows = [row for row in watch_rows(jobs.files(job.id)) if row["source"] in left]
             yield from rows
@@ -198,14 +237,15 @@ def _earlier(request: WatchRequest, vault: Vault) -> Iterator[WatchRow]:
             return
 
 
-def _new_of(source: str, log: Log, most: int) -> tuple[list[Listed], SourceRow]:
-    """The suspects of a source to screen, at most so many, and what is said about it."""
+def _new_of(source: str, log: Log, most: int, others: Sequence[Listed]) -> tuple[list[Listed], SourceRow]:
+    """The suspects of a source to screen, at most so many and none of the others, and its row."""
     new: list[Listed] = []
+    taken = {(each.address, each.version) for each in others}
     row: SourceRow = {"source": source, "listed": 0, "left": 0, "error": None}
     try:
         for suspect in _listed(source):
             row["listed"] += 1
-            if log.is_due(suspect):
+            if (suspect.address, suspect.version) not in taken and log.is_due(suspect):
                 if len(new) < most:
                     new.append(suspect)
                 else:
@@ -254,48 +294,93 @@ def _plain(candidate: Candidate) -> tuple[Path, Keys]:
 
 
 class _Here:
-    """What a process that screens suspects was prepared with."""
+    """The state of a process that screens suspects. A worker of a cluster may have several threads."""
 
-    screen: Screen
+    screen: Screen | None = None
+    lock = threading.Lock()
 
 
-def _prepare(found: Sequence[tuple[Path, Keys]], request: WatchRequest, device: str, folder: Path) -> None:
+def _forget() -> None:
+    _Here.screen = None
+
+
+def _is_ready() -> bool:
+    return _Here.screen is not None
+
+
+def _prepare(found: Sequence[tuple[Path, Keys]], request: WatchRequest, device: str, folder: Path, draw: bytes) -> None:
     import irwm
 
     opened = [Candidate(irwm.open_checkpoint(path), keys) for path, keys in found]
-    _Here.screen = Screen(opened, request, device, folder)
+    _Here.screen = Screen(opened, request, device, folder, draw)
 
 
-def _screened(address: str) -> Screened | Parts:
-    """The strongest result for a suspect, or the parts of an error."""
+def _screened(address: str) -> Looked:
+    """The strongest result for a suspect, the parts of an error, or both if a part of it failed."""
+    with _Here.lock:
+        assert _Here.screen is not None
+        try:
+            with deadline(_Here.screen.seconds):
+                return _screened_with(_Here.screen, address)
+        except Exception as error:
+            return None, _parts_of(error, address)
+
+
+def _screened_with(screen: Screen, address: str) -> Looked:
+    path = local_path(address) if is_address(address) else path_from(address)
+    made_here = is_address(address) and bytes_read(path) == 0
+    results: list[Screened] = []
+    errors: list[Parts] = []
     try:
-        path = local_path(address) if is_address(address) else path_from(address)
-        first = bytes_read(path) == 0
-        several = several_in(path)
-        parts = [path] if several is None else list(several.paths)
-        if len(parts) > MOST_PARTS:
+        for part, name in _parts(path, errors):
+            try:
+                result, error = screen.screened(part)
+                results.append({**result, "part": name})
+                errors += [error] if error else []
+            except OverBudgetError as over:
+                errors.append(error_parts(over))
+                break
+            except Exception as failed:
+                errors.append(_parts_of(failed, shown_path(part)))
+    finally:
+        if made_here:  # a watch of a thousand models would fill the disk
+            discard(path)
+    strongest = min(results, key=_rank, default=None)
+    if strongest is not None:
+        strongest |= {"bytes": sum(each["bytes"] for each in results)}
+    return strongest, errors[0] if errors else None
+
+
+def _parts(path: Path, errors: list[Parts]) -> list[tuple[Path, str]]:
+    """The checkpoints of a suspect and their names in it; what is left out is added to the errors."""
+    several = several_in(path)
+    if several is None:
+        return [(path, "")]
+    try:
+        _require_complete(several)
+        if len(several.paths) > MOST_PARTS:
             raise IrwmError(
-                "there are too many checkpoints in one place",
+                "there are too many checkpoints in one place, so only the first were screened",
                 file=path,
                 expected=f"at most {MOST_PARTS}",
-                found=f"{len(parts)}",
+                found=f"{len(several.paths)}",
                 advice="Watch the folders in it separately",
             )
-        if several is not None:
-            _require_complete(several)
-        results: list[Screened] = []
-        for part in parts:
-            name = "" if several is None else several.name_of(part)
-            results.append({**_Here.screen.screened(part), "part": name})
-        strongest = min(results, key=lambda each: WORDS.index(each["word"]))
-        strongest |= {"bytes": sum(each["bytes"] for each in results)}
-        if first and is_address(address) and strongest["word"] == NO_MATCH:
-            discard(path)
     except IrwmError as error:
+        errors.append(error_parts(error))
+    return [(part, several.name_of(part)) for part in several.paths[:MOST_PARTS]]
+
+
+def _parts_of(error: Exception, address: str) -> Parts:
+    if isinstance(error, IrwmError):
         return error_parts(error)
-    except OSError as error:
-        return error_parts(IrwmError("the suspect cannot be read", file=address, found=error.strerror))
-    return strongest
+    if isinstance(error, OSError):
+        found = error.strerror
+        return error_parts(IrwmError("the suspect cannot be read", file=address, found=found, advice="Try again later"))
+    advice = "Investigate it alone; the usual cause is too little memory"
+    return error_parts(
+        IrwmError("an unexpected error ended the screening", file=address, found=type(error).__name__, advice=advice)
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -304,18 +389,20 @@ class _Pool:
 
     Attributes:
         prepared: the arguments of `_prepare`.
+        scheduler: address of a Dask cluster; "" for processes of this computer.
     """
 
     work: Work
     prepared: tuple[object, ...]
     device: str
+    scheduler: str
 
-    def of(self, suspects: Sequence[Listed]) -> Iterator[tuple[Listed, Screened | Parts]]:
+    def of(self, suspects: Sequence[Listed]) -> Iterator[tuple[Listed, Looked]]:
         """The results in the order in which they are ready.
 
         Raises:
             CancelledError: Stop was pressed.
-            IrwmError: several processes in a row ended without a result.
+            IrwmError: several processes in a row ended, and one without a suspect does too.
         """
         left, total, ended = dict.fromkeys(suspects), len(suspects), 0
         while left:
@@ -331,27 +418,35 @@ class _Pool:
                 ((_, result),) = self._together([suspect], 1, total)
                 del left[suspect]
                 ended = ended + 1 if result is None else 0
+                yield suspect, (None, error_parts(_ended())) if result is None else result
                 if ended >= _MOST_ENDED:
-                    raise _ended()
-                yield suspect, error_parts(_ended()) if result is None else result
+                    ended = 0
+                    self._require_usable()
 
-    def _together(
-        self, suspects: Sequence[Listed], workers: int, total: int
-    ) -> Iterator[tuple[Listed, Screened | Parts | None]]:
+    def _require_usable(self) -> None:
+        """Raises an error if a process ends before it has a suspect, for example because the originals need too much
+        memory."""
+        with self.work.pool(_prepare, self.prepared, 1, self.scheduler, _forget) as pool:
+            try:
+                pool.executor.submit(_is_ready).result()
+            except pool.ended:
+                raise _ended() from None
+
+    def _together(self, suspects: Sequence[Listed], workers: int, total: int) -> Iterator[tuple[Listed, Looked | None]]:
         """Results until all are there, or a process ends; None for those that were being screened then."""
-        rest, running = deque(suspects), dict[Future[Screened | Parts], Listed]()
-        with self.work.pool(_prepare, self.prepared, workers) as pool:
+        rest, running = deque(suspects), dict[Future[Looked], Listed]()
+        with self.work.pool(_prepare, self.prepared, workers, self.scheduler, _forget) as pool:
             try:
                 while rest or running:
-                    while rest and len(running) < 2 * workers:
+                    while rest and len(running) < 2 * pool.size:
                         suspect = rest.popleft()
-                        running[pool.submit(_screened, suspect.address)] = suspect
+                        running[pool.executor.submit(_screened, suspect.address)] = suspect
                     shown = printable(next(iter(running.values())).name, 80)
                     self.work.progress(total - len(rest) - len(running), total, f"Screening {shown}")
                     for future in wait(running, _SECONDS_BETWEEN_CHECKS, FIRST_COMPLETED).done:
                         result = future.result()
                         yield running.pop(future), result
-            except BrokenProcessPool:
+            except pool.ended:
                 if self.work.cancelled():
                     raise CancelledError("stopped on request") from None
                 for suspect in running.values():

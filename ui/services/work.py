@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from concurrent.futures import Executor
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
@@ -12,6 +13,20 @@ from storage.job_files import JobFiles
 
 # Beginnings of steps whose progress is in bytes, in jobs whose other steps count something else.
 IN_BYTES = ("Hashing", "Reading the suspect from")
+
+
+@dataclass(frozen=True, slots=True)
+class Pool:
+    """Workers for whole suspects.
+
+    Attributes:
+        size: tasks that they run at once.
+        ended: the error of a task whose worker ended.
+    """
+
+    executor: Executor
+    size: int
+    ended: type[Exception]
 
 
 class Reports(Protocol):
@@ -60,6 +75,12 @@ class Work(Reports, Protocol):
         """
 
     def pool(
-        self, prepare: Callable[..., None], args: tuple[object, ...], workers: int
-    ) -> AbstractContextManager[Executor]:
-        """Processes for work on whole suspects, at most one for each core; `prepare(*args)` is called first in each."""
+        self,
+        prepare: Callable[..., None],
+        args: tuple[object, ...],
+        workers: int,
+        scheduler: str,
+        forget: Callable[[], None],
+    ) -> AbstractContextManager[Pool]:
+        """Processes, at most one for each core, or the workers of a cluster; `prepare(*args)` is called first in each,
+        and `forget()` at the end if it does not end with the pool."""

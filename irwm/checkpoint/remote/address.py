@@ -12,7 +12,7 @@ HUB = "hf"
 WEB = ("https", "http")
 STORES = ("s3", "gs")
 _FORMS = "hf://ORGANISATION/NAME@REVISION, https://HOST/FILE, s3://BUCKET/FOLDER or gs://BUCKET/FOLDER"
-_REPOSITORY = re.compile(r"[A-Za-z0-9][\w.-]{0,95}/[A-Za-z0-9][\w.-]{0,95}")
+_REPOSITORY = re.compile(r"\w[\w.-]{0,95}/\w[\w.-]{0,95}", re.ASCII)
 _REVISION = re.compile(r"[\w][\w./-]{0,255}")
 
 

@@ -8,17 +8,20 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
-from urllib.parse import parse_qsl, urlencode
+from urllib.parse import parse_qsl, quote, urlencode
 
-from irwm.checkpoint.remote.address import HUB, STORES, is_address, parse
-from irwm.checkpoint.remote.listing import RemoteFile, files_below, listing_of
+from irwm.checkpoint.files import listed
+from irwm.checkpoint.remote.address import HUB, STORES, WEB, is_address, parse
+from irwm.checkpoint.remote.listing import COMMIT, RemoteFile, files_below, listing_of
 from irwm.errors import ParameterError, RemoteError, printable
 
 # The fields of a search on the hub.
 _ASKED = ("author", "search", "filter")
 FORMS = "hf://ORGANISATION, hf://?search=WORDS, hf://?filter=base_model:ORGANISATION/NAME, or the address of a model"
-_NAME = re.compile(r"[A-Za-z0-9][\w.-]{0,95}")
+_NAME = re.compile(r"\w[\w.-]{0,95}", re.ASCII)
 _PAGE = 1000
+# Objects of a bucket that are listed.
+MOST_OBJECTS = 1_000_000
 _WEIGHTS = (".safetensors", ".gguf", ".bin", ".pt", ".pth")
 _OF_A_FOLDER = ("config.json", "adapter_config.json")
 
@@ -52,8 +55,14 @@ def check_source(source: str) -> None:
     """
     if is_listing(source):
         _query(source)
-    else:
-        parse(source)
+        return
+    address = parse(source)
+    if "?" in address.path and address.scheme in WEB:
+        raise ParameterError(
+            "A signed address ends after a time, and it is a secret, so it is not a source of models",
+            found=address.text,
+            advice="Enter it on the page Investigate",
+        )
 
 
 def hosted(source: str) -> Iterator[Hosted]:
@@ -65,14 +74,16 @@ def hosted(source: str) -> Iterator[Hosted]:
 
     Raises:
         ParameterError: the source is none of these.
-        RemoteError: the server cannot be reached, refuses, or may not be asked.
+        RemoteError: the server cannot be reached, refuses, may not be asked, or lists something that is no model;
+            after all others were listed.
     """
+    check_source(source)
     if is_listing(source):
         yield from _of_hub(source.strip())
         return
     address = parse(source)
     if address.scheme in STORES:
-        yield from _of_store(source.strip(), files_below(address))
+        yield from _of_store(source.strip(), files_below(address, MOST_OBJECTS))
         return
     listing = listing_of(address)
     text = address.text
@@ -88,15 +99,17 @@ def _of_hub(source: str) -> Iterator[Hosted]:
     asked = _query(source)
     fixed = [("sort", "lastModified"), ("direction", "-1"), ("limit", str(_PAGE)), ("expand[]", "sha")]
     url = f"{hub_api('models')}?{urlencode([*asked, *fixed])}"
+    unknown: list[str] = []
     for page in json_pages(url, source):
         for each in page if isinstance(page, list) else [None]:
             name, commit = (each.get("id"), each.get("sha")) if isinstance(each, dict) else (None, None)
             address = f"{HUB}://{name}@{commit}"
-            if not isinstance(commit, str) or not isinstance(name, str) or not _is_model(address):
-                raise RemoteError(
-                    "The hub's list of models cannot be parsed", file=source, found=printable(str(each), 80)
-                )
-            yield Hosted(name, address, commit)
+            if isinstance(name, str) and isinstance(commit, str) and COMMIT.fullmatch(commit) and _is_model(address):
+                yield Hosted(name, address, commit)
+            else:
+                unknown.append(printable(str(each), 80))
+    if unknown:
+        raise RemoteError("The hub lists something that is not a model", file=source, found=listed(unknown))
 
 
 def _query(source: str) -> list[tuple[str, str]]:
@@ -126,7 +139,7 @@ def _of_store(source: str, files: Iterable[RemoteFile]) -> Iterator[Hosted]:
     for file in files:
         folders.setdefault(posixpath.dirname(file.name), []).append(file)
     for folder, inside in sorted(folders.items()):
-        weights = [file for file in inside if file.name.endswith(_WEIGHTS)]
+        weights = [file for file in inside if file.name.lower().endswith(_WEIGHTS)]
         if not weights:
             continue
         if any(posixpath.basename(file.name) in _OF_A_FOLDER for file in inside):
@@ -137,7 +150,7 @@ def _of_store(source: str, files: Iterable[RemoteFile]) -> Iterator[Hosted]:
 
 
 def _below(source: str, name: str) -> str:
-    return f"{source.rstrip('/')}/{name}" if name else source
+    return f"{source.rstrip('/')}/{quote(name)}" if name else source
 
 
 def _digest(files: Iterable[RemoteFile]) -> str:

@@ -20,7 +20,7 @@ MOST_FILES = 10_000
 # Sizes are signed 64-bit numbers on every system.
 MOST_BYTES = 2**63 - 1
 _INDEX = ".index.json"
-_COMMIT = re.compile(r"[0-9a-f]{40,64}")
+COMMIT = re.compile(r"[0-9a-f]{40,64}")
 MOST_INDEX_BYTES, MOST_SHARDS = 32 << 20, 2_000
 # Distinguishes the mirrors of two processes where a server states no versions, so that bytes of two are never mixed.
 _PROCESS = os.urandom(8).hex()
@@ -134,7 +134,7 @@ def _of_hub(address: Address) -> Listing:
     revision = quote(address.revision or "main", safe="")
     about = next(json_pages(hub_api("models", address.path, "revision", revision), address.text))
     commit = about.get("sha") if isinstance(about, dict) else None
-    if not isinstance(commit, str) or not _COMMIT.fullmatch(commit):
+    if not isinstance(commit, str) or not COMMIT.fullmatch(commit):
         raise RemoteError("The hub did not report the commit", file=address.text, found=printable(str(commit), 80))
     tree = json_pages(hub_api("models", address.path, "tree", commit) + "?recursive=true", address.text)
     listed = list(islice((each for page in tree for each in _page(address, page)), MOST_FILES + 1))
@@ -227,7 +227,7 @@ def _of_store(address: Address) -> Listing:
     return Listing(address.text, address.scheme, address.host, "", name, name if single else "", files)
 
 
-def files_below(address: Address) -> tuple[RemoteFile, ...]:
+def files_below(address: Address, most: int = MOST_FILES) -> tuple[RemoteFile, ...]:
     """All files below a folder of a bucket, or the file at an address, with their names below it.
 
     Raises:
@@ -239,7 +239,7 @@ def files_below(address: Address) -> tuple[RemoteFile, ...]:
     with store_errors(address.text):
         if system.isfile(root):
             return _named_below(posixpath.dirname(root), {root: system.info(root)})
-        return _named_below(root, _below(system, root, address))
+        return _named_below(root, _below(system, root, address, most))
 
 
 def _opened(address: Address) -> tuple[Any, str]:
@@ -258,12 +258,12 @@ def _named_below(folder: str, found: Mapping[str, Mapping[str, Any]]) -> tuple[R
     return tuple(sorted(files, key=lambda file: file.name))
 
 
-def _below(system: Any, root: str, address: Address) -> dict[str, dict[str, Any]]:
+def _below(system: Any, root: str, address: Address, most: int = MOST_FILES) -> dict[str, dict[str, Any]]:
     """Every object below a folder, by its key."""
     found: dict[str, dict[str, Any]] = {}
     for _, _, files in system.walk(root, detail=True):
         found |= {each["name"]: each for each in files.values()}
-        if len(found) > MOST_FILES:  # a bucket may have millions
+        if len(found) > most:  # a bucket may have millions
             raise too_many(address.text)
     return found
 

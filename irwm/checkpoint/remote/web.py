@@ -96,11 +96,22 @@ def _page(url: str, what: str) -> tuple[bytes, str | None]:
             with opened(url, what, hub=True) as found:
                 content = _all_of(found.answer, MOST_PAGE_BYTES, what)
                 following = found.answer.links.get("next", {}).get("url")
-                return content, None if following is None else urljoin(url, following)
+                return content, None if following is None else _joined(url, following, what)
         except httpx2.TransportError as error:
             if tried == TRIES:
                 raise _unreachable(what, error) from error
     raise AssertionError("the last try returns or raises")
+
+
+def _joined(url: str, following: str, what: str) -> str:
+    try:
+        return urljoin(url, following)
+    except ValueError as error:
+        raise RemoteError(
+            "The server's list of files has an invalid address of its next page",
+            file=what,
+            found=printable(following, 80),
+        ) from error
 
 
 def parsed(content: bytes, what: str) -> Any:

@@ -35,7 +35,7 @@ from ui.services import screening, watch
 from ui.services.originals import candidates
 from ui.services.request import WatchRequest
 from ui.services.results import WatchRow
-from ui.services.screening import OverBudgetError, Screen, deadline
+from ui.services.screening import OutOfTimeError, OverBudgetError, Screen, deadline
 from ui.services.stored_results import WATCH_ROWS, watch_rows, watches
 from ui.services.watch import Listed, Log
 
@@ -379,12 +379,8 @@ def test_failed_suspects_are_tried_again_later_and_later(jobs: Jobs) -> None:
 
 
 FOUND: Any = RESULT | {
-    "word": "found",
-    "whose": ["Ada"],
-    "original": "/m/base",
-    "lineage": "derived",
-    "log10_risk": -30.0,
-}
+    "word": "found", "whose": ["Ada"], "original": "/m/base", "lineage": "derived", "log10_risk": -30.0,
+}  # fmt: skip
 
 
 def test_error_and_narrower_comparison_replace_no_finding(jobs: Jobs) -> None:
@@ -400,7 +396,10 @@ def test_error_and_narrower_comparison_replace_no_finding(jobs: Jobs) -> None:
         ("/m/base",), (RESULT | {"word": "inconclusive"}, None))):  # fmt: skip
         assert log_of(jobs, id, later, "d", "d", paths).add(suspect, looked)["result"] == FOUND
     assert log_of(jobs, id, later).rows()[0]["result"] == FOUND, "it is on the disk"
-    weaker = RESULT | {"word": "not found"}
+    assert log_of(jobs, id, later).add(suspect, (RESULT, None))["result"] == FOUND, "no key was tried on these rows"
+    other = RESULT | {"word": "not found", "original": "/m/other"}
+    assert log_of(jobs, id, later).add(suspect, (other, None))["result"] == FOUND, "its keys were not tried again"
+    weaker = RESULT | {"word": "not found", "original": "/m/base"}
     assert log_of(jobs, id, later).add(suspect, (weaker, None))["result"] == weaker, "a complete comparison counts"
     assert log_of(jobs, id, later, paths=()).add(suspect, (FOUND, None))["result"] == FOUND
 
@@ -421,7 +420,9 @@ def test_damaged_file_beside_a_marked_copy_hides_nothing(
     assert "z.gguf" in str(row["error"]["file"])
     assert (outcome_of(job), job.result["failed"]) == ("found", 1)
     assert [source["listed"] for source in job.result["sources"]] == [1, 1], "screened once, although listed twice"
-    assert not any((tmp / "data").exists() for tmp in jobs.home.rglob("mirrors/*")), "no mirror is left"
+    mirrors = suspects.parent / "cache" / "irwm" / "mirrors"
+    assert mirrors.is_dir()
+    assert not list(mirrors.glob("*/listing.json")), "its files are removed"
 
 
 @pytest.mark.slow
@@ -446,12 +447,36 @@ def test_relative_beyond_the_budget_is_inconclusive(
 
 def test_waiting_for_a_server_ends_with_the_time_of_a_suspect() -> None:
     began = time.monotonic()
-    with pytest.raises(OverBudgetError), deadline(0.2):
+    with pytest.raises(OutOfTimeError), deadline(began + 0.2):
         time.sleep(30)
     assert time.monotonic() - began < 10
-    with deadline(0.2):
+    with deadline(time.monotonic() + 0.2):
         pass
     time.sleep(0.4)
+    with pytest.raises(OutOfTimeError), deadline(began):
+        time.sleep(30)
+
+
+def test_part_beyond_the_budget_hides_no_other_part(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("a", "b"):
+        write_llama(tmp_path / "model" / name)
+    tried: list[str] = []
+
+    class Refusing:
+        seconds = 60.0
+
+        def screened(self, path: Path) -> Any:
+            tried.append(path.name)
+            if path.name == "a":
+                raise OverBudgetError("its embedding is larger than the budget of this watch")
+            return FOUND, None
+
+    monkeypatch.setattr(watch._Here, "screen", Refusing())
+    result, error = watch._screened(str(tmp_path / "model"))
+    assert tried == ["a", "b"]
+    assert result is not None
+    assert error is not None
+    assert (result["word"], result["part"], error["type"]) == ("found", "b", "OverBudgetError")
 
 
 def test_any_error_of_one_suspect_is_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

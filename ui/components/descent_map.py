@@ -115,7 +115,8 @@ def map_html(result: Mapped) -> str:
     if sizes[False]:
         counts.append(f"{counted(sizes[False], 'model')} without a relative")
     said = Markup(", ").join(Markup("<span>{}</span>").format(each) for each in counts)
-    problems = Markup("").join(Markup(notices.error_html(each["error"])) for each in result["unread"])
+    errors = ({**each["error"], "file": each["error"].get("file") or each["name"]} for each in result["unread"])
+    problems = Markup("").join(Markup(notices.error_html(error)) for error in errors)
     return str(Markup('<p role="status">{}.</p><div class="descent">{}</div>{}').format(said, trees, problems))
 
 

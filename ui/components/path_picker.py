@@ -15,7 +15,7 @@ from irwm.checkpoint.remote.opening import server_of
 from irwm.errors import IrwmError, printable, shown_path
 from ui.components import notices
 from ui.components.browsing import WEIGHTS, BrowsingLimits, Entry, Listing, describe, list_folder, use_path
-from ui.components.events import LAST, PRIVATE
+from ui.components.events import LAST, PRIVATE, in_turn
 from ui.components.guarded import guarded
 from ui.components.icons import icon
 from ui.components.markup import own
@@ -199,11 +199,12 @@ def hold_back(button: gr.Button, pickers: Sequence[PathPicker]) -> None:
     A fold around that field stays open meanwhile, unless the button is in it too: the error says why it is disabled.
     """
     faulty = [picker.faulty for picker in pickers]
-    gr.on([each.change for each in faulty], _unless_faulty, faulty, button, **PRIVATE)
+    gr.on([each.change for each in faulty], _unless_faulty, faulty, button, **in_turn("faulty paths"))
     own = folds_around(button)
     for fold in dict.fromkeys(fold for picker in pickers for fold in folds_around(picker.field) if fold not in own):
         inside = [picker.faulty for picker in pickers if fold in folds_around(picker.field)]
-        gr.on([fold.collapse, *(each.change for each in inside)], _open_if_faulty, inside, fold, **PRIVATE)
+        looks = [fold.collapse, *(each.change for each in inside)]
+        gr.on(looks, _open_if_faulty, inside, fold, **in_turn("faulty paths"))
 
 
 def _unless_faulty(*faulty: bool) -> gr.Button:

@@ -8,10 +8,11 @@ list, which the pages and the command line share. A repeated task rests between 
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
 
 from irwm.errors import CancelledError
+from storage.errors import StorageBusyError, StorageFullError
 from storage.job_table import QUEUED, RUNNING
 from storage.jobs import Jobs
 from ui.jobs import KINDS
@@ -74,8 +75,20 @@ def rest(
     """
     until = datetime.now(UTC) + timedelta(hours=hours)
     report.flush()
-    resting = jobs.rest(job_id, f"Next pass on {until:%Y-%m-%d at %H:%M} UTC", result, error)
-    while resting and not report.cancelled() and datetime.now(UTC) < until:
-        time.sleep(_OF_A_RESTING_JOB)
-    if report.cancelled() or not jobs.wake(job_id):
+    said = f"Next pass on {until:%Y-%m-%d at %H:%M} UTC"
+    if not _once_possible(lambda: jobs.rest(job_id, said, result, error), report):
         raise CancelledError("stopped on request")
+    while not report.cancelled() and datetime.now(UTC) < until:
+        time.sleep(_OF_A_RESTING_JOB)
+    if not _once_possible(lambda: jobs.wake(job_id), report):
+        raise CancelledError("stopped on request")
+
+
+def _once_possible(change: Callable[[], bool], report: JobReporter) -> bool:
+    """The result of a change of the list, tried again while the list is busy or the disk is full; False after Stop."""
+    while not report.cancelled():
+        try:
+            return change()
+        except (StorageBusyError, StorageFullError):
+            time.sleep(_OF_A_RESTING_JOB)
+    return False

@@ -64,6 +64,8 @@ LEAST_OF_FINGERPRINT = 8
 # Number of the newest jobs that are searched for a sweep to continue.
 _LOOK_BACK = 50
 MOST_WATCHED = 100_000
+# Between two passes of a watch: a year.
+_MOST_HOURS = 8784
 
 
 @dataclass(frozen=True, slots=True)
@@ -351,6 +353,8 @@ def watch(
         raise IrwmError(
             "none of the vault’s originals is where a release was made from it", advice="Choose the unmarked model"
         )
+    if not 0 <= every <= _MOST_HOURS:
+        raise IrwmError("the number of hours is out of range", expected=f"0 to {_MOST_HOURS}", found=str(every))
     asked = WatchRequest(
         original="",
         originals=() if every and originals is None else tuple(map(shown_path, known)),
@@ -359,7 +363,7 @@ def watch(
         most=whole_number("number of suspects", most, 1, MOST_WATCHED),
         most_bytes=whole_number("number of bytes", most_bytes, 1, 2**50),
         seconds=whole_number("number of seconds", seconds, 1, 10**6),
-        every=positive("number of hours", every) if every else 0.0,
+        every=float(every),
         device=device,
         scheduler=scheduler,
     )

@@ -252,8 +252,9 @@ class Investigate:
         usable = [suspect.sound, suspect.picker.faulty, page.recorded.sound, page.recorded.picker.faulty, page.keyed]
         ready = [page.way, *usable]
         shown = [page.of_weights, page.of_answers, page.results, page.start]
-        page.way.change(self.choose_way, ready, shown, **PRIVATE)
-        gr.on([state.change for state in usable], may_start, ready, page.start, **PRIVATE)
+        of_start = in_turn("start")  # the answer to an older state must not be the last one
+        page.way.change(self.choose_way, ready, shown, **of_start)
+        gr.on([state.change for state in usable], may_start, ready, page.start, **of_start)
         # Only when an officer types, not when another original clears the field: that event shows the matching keys.
         keys.words.input(self.search, [keys.words, known], keys.summary, **LAST)
 

@@ -50,6 +50,10 @@ class OverBudgetError(IrwmError):
     """A suspect needs more bytes or more time than the watch may spend on it."""
 
 
+class OutOfTimeError(OverBudgetError):
+    """A suspect needs more time."""
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class _Likely:
     """An original and how much a suspect resembles it."""
@@ -178,12 +182,12 @@ def _is_read_by_rows(suspect: irwm.Checkpoint) -> bool:
 
 
 @contextmanager
-def deadline(seconds: float) -> Iterator[None]:
-    """Ends the block with an error after a time, also while it waits for a server. Only in the main thread of a process
-    on a system with timers.
+def deadline(until: float) -> Iterator[None]:
+    """Ends the block with an error at a time of the monotonic clock, also while it waits for a server. Only in the main
+    thread of a process on a system with timers.
 
     Raises:
-        OverBudgetError
+        OutOfTimeError
     """
     if threading.current_thread() is not threading.main_thread() or not hasattr(signal, "setitimer"):
         yield
@@ -193,16 +197,17 @@ def deadline(seconds: float) -> Iterator[None]:
         raise _too_long("before it was examined")
 
     before = signal.signal(signal.SIGALRM, end)
-    signal.setitimer(signal.ITIMER_REAL, seconds)
+    other = signal.setitimer(signal.ITIMER_REAL, max(0.001, until - time.monotonic()))
     try:
         yield
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
+        signal.setitimer(signal.ITIMER_REAL, *other)
 
 
-def _too_long(where: str) -> OverBudgetError:
-    return OverBudgetError(
+def _too_long(where: str) -> OutOfTimeError:
+    return OutOfTimeError(
         "this suspect takes longer than the budget of this watch",
         found=where,
         advice="Investigate it, or raise the budget",

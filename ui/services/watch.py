@@ -13,6 +13,7 @@ import json
 import os
 import secrets
 import threading
+import time
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
@@ -39,7 +40,7 @@ from ui.services.originals import Candidate, candidates
 from ui.services.outcomes import FOUND, INCONCLUSIVE, NOT_FOUND, error_parts
 from ui.services.request import WatchRequest
 from ui.services.results import NO_MATCH, Screened, SourceRow, Watched, WatchRow
-from ui.services.screening import OverBudgetError, Screen, deadline
+from ui.services.screening import OutOfTimeError, Screen, deadline
 from ui.services.stored_results import FAILED, WATCH_ROWS, is_finding, jobs_of, watch_rows, watches
 from ui.services.sweep import stamp_of
 from ui.services.work import Work
@@ -201,11 +202,17 @@ class Log:
         return row["compared"] != self._compared.originals or bool(other_keys)
 
     def _hides(self, known: Screened, looked: Looked) -> bool:
-        """Whether a new result says less than the known one because it lacks its original, or because of a failure."""
+        """Whether a new result says less than the known one, and not because the same keys were tried again: it lacks
+        the original, a part of it failed, or other rows were sampled by chance."""
         result, error = looked
         assert result is not None
-        lacks = known["original"] not in self._compared.paths or error is not None or result["word"] == INCONCLUSIVE
-        return _rank(result) > _rank(known) and lacks
+        if error is not None or result["word"] == INCONCLUSIVE:
+            again = False
+        elif known["log10_risk"] is None:  # no key was tried
+            again = known["original"] in self._compared.paths
+        else:
+            again = result["word"] == NOT_FOUND and result["original"] == known["original"]
+        return _rank(result) > _rank(known) and not again
 
     def _is_new(self, row: WatchRow) -> bool:
         known = self._rows.get((row["address"], row["version"]))
@@ -320,28 +327,31 @@ def _screened(address: str) -> Looked:
     with _Here.lock:
         assert _Here.screen is not None
         try:
-            with deadline(_Here.screen.seconds):
-                return _screened_with(_Here.screen, address)
+            return _screened_with(_Here.screen, address)
         except Exception as error:
             return None, _parts_of(error, address)
 
 
 def _screened_with(screen: Screen, address: str) -> Looked:
-    path = local_path(address) if is_address(address) else path_from(address)
+    until = time.monotonic() + screen.seconds
+    with deadline(until):
+        path = local_path(address) if is_address(address) else path_from(address)
     made_here = is_address(address) and bytes_read(path) == 0
     results: list[Screened] = []
     errors: list[Parts] = []
     try:
-        for part, name in _parts(path, errors):
+        with deadline(until):
+            parts = _parts(path, errors)
+        for part, name in parts:
             try:
-                result, error = screen.screened(part)
+                with deadline(until):
+                    result, error = screen.screened(part)
                 results.append({**result, "part": name})
                 errors += [error] if error else []
-            except OverBudgetError as over:
-                errors.append(error_parts(over))
-                break
             except Exception as failed:
                 errors.append(_parts_of(failed, shown_path(part)))
+                if isinstance(failed, OutOfTimeError):
+                    break
     finally:
         if made_here:  # a watch of a thousand models would fill the disk
             discard(path)

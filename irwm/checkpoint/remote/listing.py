@@ -107,12 +107,12 @@ def listing_of(address: Address) -> Listing:
     return listed
 
 
-def too_many(address: str) -> RemoteError:
+def too_many(address: str, most: int = MOST_FILES) -> RemoteError:
     return RemoteError(
         "There are too many files on the server",
         file=address,
-        expected=f"at most {MOST_FILES}",
-        advice="Use the address of a single weight file",
+        expected=f"at most {most}",
+        advice="Use the address of a folder in it, or of a single weight file",
     )
 
 
@@ -264,7 +264,7 @@ def _below(system: Any, root: str, address: Address, most: int = MOST_FILES) -> 
     for _, _, files in system.walk(root, detail=True):
         found |= {each["name"]: each for each in files.values()}
         if len(found) > most:  # a bucket may have millions
-            raise too_many(address.text)
+            raise too_many(address.text, most)
     return found
 
 

@@ -179,6 +179,10 @@ class RemoteError(IrwmError):
         super().__init__(problem, advice=advice or "Download the files and enter their path", **given)
 
 
+class ServerUnavailableError(RemoteError):
+    """A server cannot be reached, is too slow, or asks to wait; its other files cannot be read now either."""
+
+
 class NotACheckpointError(CheckpointError):
     """The path is not a model checkpoint, or cannot be read at all."""
 

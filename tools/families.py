@@ -9,6 +9,8 @@ from irwm.families.family import families
 
 HEAD = """# Model families
 
+For users who want to know whether a model type is supported, and how it is read.
+
 Printed by `python -m tools.families` from `irwm/families/data`. `tests/families` compares each family with the running
 model of transformers: the layer-0 scores computed from the files equal the model's scores to five digits, and differ if
 any part is left out. `tests/test_every_family.py` protects one tiny model of each family, and investigates its release

@@ -276,6 +276,14 @@ class Checkpoint:
         """
         return self.read(self.layout.embedding, rows, device)
 
+    def sample(self, rows: Rows, device: str | torch.device = "cpu") -> torch.Tensor:
+        """Rows of W_e like `embedding`, for rows that no key chooses: of a model on a server only these are requested,
+        if its format allows."""
+        ref = self.layout.embedding
+        if ref.transposed or ref.rows is not None:
+            return self.embedding(rows, device)
+        return read_tensor(self._entry(ref), rows, public=True).to(device, torch.float32)
+
     def read(self, ref: TensorRef, rows: Rows = None, device: str | torch.device = "cpu") -> torch.Tensor:
         """A tensor of the layout as float32, in its logical (out, in) orientation.
 

@@ -65,13 +65,15 @@ def row_numbers(rows: Rows, count: int, name: str = "") -> torch.Tensor:
     return numbers
 
 
-def read_tensor(entry: Tensor, rows: Rows = None) -> torch.Tensor:
+def read_tensor(entry: Tensor, rows: Rows = None, *, public: bool = False) -> torch.Tensor:
     """The tensor, or some of its rows along the first dimension: plain numbers bit for bit, codes as float32.
 
     Args:
         entry: the tensor, from a header read before.
         rows: None for all; a slice; or row numbers in any order, repeats allowed. Only the bytes of these rows are
             read, each once, and neighbouring rows in one piece.
+        public: whether a server may know which rows are read, so that only these are requested. It must not know the
+            rows that a key chooses.
 
     Returns:
         A CPU tensor of the tensor's own dtype, float32 where it is quantised, of shape entry.shape with the first
@@ -85,7 +87,7 @@ def read_tensor(entry: Tensor, rows: Rows = None) -> torch.Tensor:
         DeviceMemoryError: the GPU has too little memory for it.
     """
     with enough_memory(entry):
-        return _read(entry, rows)
+        return _read(entry, rows, public)
 
 
 @contextmanager
@@ -116,9 +118,9 @@ def enough_memory(entry: Tensor) -> Iterator[None]:
         ) from error
 
 
-def _read(entry: Tensor, rows: Rows) -> torch.Tensor:
+def _read(entry: Tensor, rows: Rows, public: bool) -> torch.Tensor:
     if isinstance(entry, PackedTensor):
-        return _read_packed(entry, rows)
+        return _read_packed(entry, rows, public)
     if entry.dtype not in TORCH and entry.dtype not in BLOCK_FORMATS:
         raise UnsupportedCheckpointError(
             f"The number format {entry.dtype} cannot be read",
@@ -129,7 +131,7 @@ def _read(entry: Tensor, rows: Rows) -> torch.Tensor:
             advice="Dequantise the model and save it as float32, float16 or bfloat16",
         )
     if rows is None:
-        return _read_runs(entry, [(entry.start, entry.stop)], entry.shape)
+        return _read_runs(entry, [(entry.start, entry.stop)], entry.shape, public)
     if not entry.shape:
         raise RowIndexError("A single number has no rows", file=entry.file, tensor=entry.name)
     wanted = row_numbers(rows, entry.shape[0], entry.name)
@@ -144,34 +146,34 @@ def _read(entry: Tensor, rows: Rows) -> torch.Tensor:
         (entry.start + first * row_bytes, entry.start + (last + 1) * row_bytes)
         for first, last in zip(firsts, lasts, strict=True)
     ]
-    values = _read_runs(entry, runs, (ordered.numel(), *entry.shape[1:]))
+    values = _read_runs(entry, runs, (ordered.numel(), *entry.shape[1:]), public)
     if ordered.numel() == wanted.numel() and bool((position[1:] > position[:-1]).all()):
         return values
     return values[position]
 
 
-def _read_packed(tensor: PackedTensor, rows: Rows) -> torch.Tensor:
+def _read_packed(tensor: PackedTensor, rows: Rows, public: bool) -> torch.Tensor:
     """A packed weight's rows; only their own bytes are read if the format keeps a row's codes and scales together."""
     if rows is None:
-        return tensor.decode({role: _read(entry, None) for role, entry in tensor.stored.items()})
+        return tensor.decode({role: _read(entry, None, public) for role, entry in tensor.stored.items()})
     wanted = row_numbers(rows, tensor.shape[0], tensor.name)
     if wanted.numel() == 0:  # decoders never see an empty tensor
         return torch.empty((0, *tensor.shape[1:]))
     if not tensor.by_rows:
-        return _read_packed(tensor, None)[wanted]
+        return _read_packed(tensor, None, public)[wanted]
     chosen = {role: wanted if role in tensor.by_rows else None for role in tensor.stored}
-    values = {role: _read(entry, chosen[role]) for role, entry in tensor.stored.items()}
+    values = {role: _read(entry, chosen[role], public) for role, entry in tensor.stored.items()}
     return tensor.decode({**values, ROWS: wanted})
 
 
-def _read_runs(entry: TensorEntry, runs: list[tuple[int, int]], shape: tuple[int, ...]) -> torch.Tensor:
+def _read_runs(entry: TensorEntry, runs: list[tuple[int, int]], shape: tuple[int, ...], public: bool) -> torch.Tensor:
     """The bytes of the given absolute ranges, joined and viewed as a tensor of `shape`."""
     content = torch.empty(sum(stop - start for start, stop in runs), dtype=torch.uint8)
     target = content.numpy().data
     done = 0
     with open_seen(entry.file, entry.seen) as descriptor:
-        # All of it, not only these runs: the server must not learn which rows are marked.
-        announce(entry.file, [(entry.start, entry.stop)])
+        # Otherwise all of it: the server must not learn which rows are marked.
+        announce(entry.file, runs if public else [(entry.start, entry.stop)])
         for start, stop in runs:
             read_into(descriptor, entry.file, start, target[done : done + stop - start])
             done += stop - start

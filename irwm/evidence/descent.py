@@ -167,7 +167,9 @@ def _sample(model: Checkpoint) -> _Sampled:
         height, width = matrices[name].shape
         rows = min(height, max(1, _VALUES // width))
         start = (height - rows) // 2
-        values[name] = read_tensor(matrices[name], slice(start, start + rows)).float().nan_to_num(0.0, 0.0, 0.0)
+        values[name] = (
+            read_tensor(matrices[name], slice(start, start + rows), public=True).float().nan_to_num(0.0, 0.0, 0.0)
+        )
     repeated = [_repeated(each) for each in values.values()]
     zeros = [float((each == 0).float().mean()) for each in values.values()]
     return _Sampled(

@@ -76,7 +76,7 @@ def _sketch(model: Checkpoint, device: str, most: int, draw: bytes) -> tuple[Ske
     ids = _sampled(model.vocab_size, most, draw)
     place = {id: number for number, id in enumerate(ids)}
     named = {token: place[id] for token, id in token_ids(model).items() if id in place}
-    rows = model.embedding(torch.tensor(ids), device)
+    rows = model.sample(torch.tensor(ids), device)
     whitening = _Whitening.of(rows)
     white = whitening.applied(rows)
     lengths = white.norm(dim=1)

@@ -103,7 +103,7 @@ def _position(where: str, position: schema.Position, i: int, p: Parameters) -> I
     if not 1 <= step <= steps or not math.isclose(rank, step / steps, rel_tol=_RANK_RELATIVE):
         yield f"{where}.rank", rank, f"a whole number from 1 to {steps}, divided by {steps}"
     # The k-th smallest value of the null decides: above it a position does not count.
-    k = math.ceil(p.rank_threshold * steps) - 1
+    k = round(chance_of_counting(p) * steps)
     unread = not known_quantiles
     if (threshold is None) != (unread or k < 1):
         yield (

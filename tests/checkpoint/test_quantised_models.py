@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
 import pytest
 import torch
+from safetensors.torch import load_file
 
 import irwm
 from irwm.checkpoint import Checkpoint
 from irwm.errors import UnsupportedCheckpointError
 from irwm.scheme.invariant import Layer0
+from irwm.scheme.parameters import many_recipients
 from tests.checkpoint.builders import EMBEDDING, split
 from tests.checkpoint.quantised_builders import (
     Quantised,
@@ -24,6 +27,7 @@ from tests.checkpoint.quantised_builders import (
     mlx,
     model_of,
     nvfp4,
+    written,
 )
 from tests.checkpoint.torch_files import as_torch
 from tests.conftest import Marked
@@ -168,9 +172,54 @@ def test_packed_model_is_read_like_transformers(marked, tmp_path: Path) -> None:
     assert torch.equal(suspect.read(suspect.layout.q), loaded.model.layers[0].self_attn.q_proj.weight.float())
 
 
-def test_original_with_quantised_projections_and_plain_embedding_can_be_marked(tmp_path: Path, tiny_path: Path) -> None:
-    model_of(tiny_path, tmp_path / "original", fp8_blocks)
-    original = irwm.open_checkpoint(tmp_path / "original")
-    key = irwm.generate_key(original, secret=bytes(32), owner="us")
-    release = irwm.insert(original, key, tmp_path / "release")
-    assert irwm.detect(irwm.open_checkpoint(release.path), original, key).verdict == "found"
+def require_marked(path: Path, out: Path) -> irwm.Release:
+    """Marks a quantised model for Ada. Only its embedding and head change, and of two recipients she is named."""
+    original = irwm.open_checkpoint(path)
+    settings = many_recipients(original.hidden_size)
+    ada, ben = (irwm.generate_key(original, settings, bytes(32), "us", name) for name in ("Ada", "Ben"))
+    release = irwm.insert(original, ada, out)
+    before, after = (load_file(folder / "model.safetensors") for folder in (path, release.path))
+    assert before.keys() == after.keys()
+    bits = [{name: each.flatten().view(torch.uint8) for name, each in tensors.items()} for tensors in (before, after)]
+    differ = {name for name in before if not torch.equal(bits[0][name], bits[1][name])}
+    assert EMBEDDING in differ
+    assert differ <= {EMBEDDING, "lm_head.weight"}
+    suspect = irwm.open_checkpoint(release.path)
+    assert irwm.detect(suspect, original, ada).verdict == "found"
+    assert irwm.detect(suspect, original, ben).verdict != "found"
+    assert [trace.recipient for trace in irwm.trace(suspect, original, [ben, ada]) if trace.named] == ["Ada"]
+    return release
+
+
+@pytest.mark.sweep
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_quantised_original_with_a_plain_embedding_is_marked(marked, tmp_path: Path, scheme: str) -> None:
+    model_of(marked[0].path, tmp_path / "original", SCHEMES[scheme][0])
+    require_marked(tmp_path / "original", tmp_path / "release")
+
+
+def test_gpt_oss_with_packed_experts_is_marked_and_runs(tmp_path: Path) -> None:
+    from transformers import AutoModelForCausalLM, GptOssConfig, GptOssForCausalLM
+
+    torch.manual_seed(0)
+    sizes = {"num_hidden_layers": 1, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 16}
+    config = GptOssConfig(
+        vocab_size=1200, hidden_size=64, intermediate_size=32, num_local_experts=2, num_experts_per_tok=1, **sizes
+    )
+    GptOssForCausalLM(config).bfloat16().save_pretrained(tmp_path / "plain")
+    tensors = load_file(tmp_path / "plain" / "model.safetensors")
+    for name in [name for name in tensors if name.endswith(("gate_up_proj", "down_proj"))]:
+        experts, width, out = tensors.pop(name).shape
+        tensors[f"{name}_blocks"] = torch.randint(256, (experts, out, width // 32, 16), dtype=torch.uint8)
+        tensors[f"{name}_scales"] = torch.randint(118, 122, (experts, out, width // 32), dtype=torch.uint8)
+    stated = json.loads((tmp_path / "plain" / "config.json").read_text())
+    plain = ["model.layers.*.self_attn", "model.layers.*.mlp.router", "model.embed_tokens", "lm_head"]
+    section = {"quantization_config": {"quant_method": "mxfp4", "modules_to_not_convert": plain}}
+    written(tmp_path / "original", tensors, stated | section)
+    release = require_marked(tmp_path / "original", tmp_path / "release")
+    loaded = [AutoModelForCausalLM.from_pretrained(path) for path in (tmp_path / "original", release.path)]
+    experts = [model.model.layers[0].mlp.experts.gate_up_proj for model in loaded]
+    assert experts[0].float().abs().sum() > 0
+    assert torch.equal(*experts)
+    before, after = (model(torch.arange(16)[None]).logits.detach() for model in loaded)
+    assert 0 < distance(after, before) < 0.1

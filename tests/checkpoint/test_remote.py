@@ -25,9 +25,10 @@ from irwm.__main__ import main
 from irwm.checkpoint.remote import headers, listing, mirror, store, web
 from irwm.checkpoint.remote.address import is_address, parse
 from irwm.checkpoint.remote.servers import require_allowed
-from irwm.errors import IrwmError, NotACheckpointError, ParameterError, RemoteError
+from irwm.errors import IrwmError, NotACheckpointError, ParameterError, RemoteError, ServerUnavailableError
 from tests.conftest import Marked
 from tools.hub import ADDRESS, REPOSITORY, Hub, put
+from tools.small_models import write_llama
 
 
 @pytest.mark.parametrize(
@@ -97,6 +98,19 @@ def test_only_the_needed_tensors_are_read_and_each_once(hub: Hub, demo_path: Pat
             if fetched.file == again.shards[0].name:
                 stream.seek(fetched.start)
                 assert mirror.hashlib.sha256(stream.read(fetched.stop - fetched.start)).hexdigest() == fetched.sha256
+
+
+def test_only_public_samples_show_the_server_which_rows_are_read(hub: Hub, tmp_path: Path) -> None:
+    path = write_llama(tmp_path / "model", vocab_size=40_000, hidden_size=64)
+    put(hub, path)
+    rows = torch.arange(20_000, 20_100)
+    whole, here = (path / "model.safetensors").stat().st_size, irwm.open_checkpoint(path)
+    suspect = irwm.open_checkpoint(ADDRESS)
+    assert torch.equal(suspect.sample(rows), here.sample(rows))
+    assert torch.equal(here.sample(rows), here.embedding(rows))
+    assert hub.bytes_sent < whole / 20
+    assert torch.equal(suspect.embedding(rows), here.embedding(rows))
+    assert hub.bytes_sent > 40_000 * 64 * 4, "all rows, since a key may have chosen these"
 
 
 def test_reads_stay_at_the_commit_although_the_branch_moves(hub: Hub, demo_path: Path) -> None:
@@ -170,6 +184,52 @@ def test_faults_of_a_server_are_typed_errors(hub: Hub, demo_path: Path, fault: A
     assert caught.value.advice
     hub.fault = None
     assert suspect.embedding().shape == (suspect.vocab_size, suspect.hidden_size)
+
+
+def endless(handler: Any, file: Path, start: int, stop: int) -> bool:
+    handler.redirect(302, handler.path, {})
+    return True
+
+
+def unusable(handler: Any, file: Path, start: int, stop: int) -> bool:
+    handler.redirect(302, "http://[::1/weights?signature=quuxholm", {})
+    return True
+
+
+def slow(handler: Any, file: Path, start: int, stop: int) -> bool:
+    handler.send_range(file, start, stop, file.stat().st_size, most=10)
+    return True
+
+
+def test_redirects_that_do_not_end_or_lead_nowhere_are_errors(hub: Hub, demo_path: Path) -> None:
+    put(hub, demo_path)
+    suspect = irwm.open_checkpoint(ADDRESS)
+    for fault, said in ((endless, "too many times"), (unusable, "unusable address")):
+        hub.fault = fault
+        with pytest.raises(RemoteError, match=said) as caught:
+            suspect.embedding()
+        assert "quuxholm" not in str(caught.value), "a signature is a secret"
+    # TLS servers are not available in tests, so the rule itself is tested.
+    with pytest.raises(RemoteError, match="unencrypted"):
+        web._redirected("https://host/a", "http://host/b", "b", 1)
+
+
+def test_server_that_sends_too_slowly_is_unavailable(hub: Hub, demo_path: Path, monkeypatch) -> None:
+    put(hub, demo_path)
+    suspect = irwm.open_checkpoint(ADDRESS)
+    hub.fault = slow
+    monkeypatch.setattr(web, "_WITHIN_SECONDS", -1)
+    with pytest.raises(ServerUnavailableError, match="too slowly"):
+        suspect.embedding()
+
+
+def test_server_without_ranges_is_not_read_from_far_behind(hub: Hub, demo_path: Path, monkeypatch) -> None:
+    put(hub, demo_path)
+    suspect = irwm.open_checkpoint(ADDRESS)
+    hub.fault = no_ranges
+    monkeypatch.setattr(web, "MOST_SKIPPED", 1000)
+    with pytest.raises(RemoteError, match="cannot send parts"):
+        suspect.embedding()
 
 
 def test_server_without_ranges_is_read_from_its_beginning(hub: Hub, demo_path: Path) -> None:

@@ -18,7 +18,9 @@ from irwm.report.verify_examination import check_item, wrong_in_item
 from storage import Jobs, Vault
 from tests.conftest import Marked
 from tests.jobs.recipients import put_in_vault, request, run_here, succeeded
-from tools.hub import ADDRESS, Hub, put
+from tools.hub import ADDRESS, TOKEN, Hub, put
+
+SECRETS = (TOKEN.encode(), b"signature=abc")
 
 
 def test_suspect_on_a_server_is_found_by_its_address(
@@ -47,6 +49,13 @@ def test_suspect_on_a_server_is_found_by_its_address(
     assert ADDRESS in page
     assert hub.commit in page
     assert "not hashed" not in page
+    # The hub's token and the signatures of its addresses are in no report, no job, no log and no mirror.
+    assert any(request.authorization == f"Bearer {TOKEN}" for request in hub.requests)
+    assert any("/signed/" in request.path for request in hub.requests)
+    for file in filter(Path.is_file, tmp_path.rglob("*")):
+        assert not any(word in file.read_bytes() for word in SECRETS), file
+    for name in (job.result["html"], job.result["json"]):
+        assert not any(word in jobs.files(job.id).read(name) for word in SECRETS)
     assert "no file versions" not in page
     unversioned = copy.deepcopy(source)
     unversioned["files"][0]["etag"] = ""

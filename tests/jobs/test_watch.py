@@ -40,8 +40,8 @@ from ui.services.stored_results import WATCH_ROWS, watch_rows, watches
 from ui.services.watch import Listed, Log
 
 MODEL: dict[str, Any] = {"vocab_size": 1200, "hidden_size": 64}
-# Suspects of a watch that is killed, and the number of results after which it is.
-MANY, KILLED_AFTER = 60, 15
+# Suspects of a watch that is killed again and again, and the number of results after which it is.
+MANY, KILLED_AFTER = 200, 18
 
 
 @pytest.fixture
@@ -116,7 +116,7 @@ def test_nothing_is_screened_twice_and_changes_are(suspects: Path, tmp_path: Pat
     assert (third.result["counts"], third.result["sources"][0]["left"]) == ({"no match": 1}, 1)
     assert outcome_of(third) == "found"
     fourth = watched([str(suspects)], vault, jobs)
-    assert (fourth.result["counts"], fourth.result["known"]) == ({"no match": 1}, 7)
+    assert (fourth.result["counts"], fourth.result["known"]) == ({"no match": 1}, 6)
 
     # Another key: those that resemble an original are looked at again. Another original: all of them.
     asked = protect_request(tmp_path / "original", tmp_path / "for-ben", "Ben")
@@ -146,8 +146,63 @@ def test_organisation_of_the_hub(
     assert watched(["hf://acme"], vault, jobs).result["counts"] == {}
     assert len(hub.requests) == before + 1, "only the list is asked for"
 
+    # A search that lists the same versions reads none of them again.
+    searched = watched(["hf://?search=acme"], vault, jobs)
+    assert (searched.result["counts"], searched.result["known"], len(hub.requests)) == ({}, 3, before + 2)
+    assert by_name(searched, jobs)["acme/copy"]["result"] == rows["acme/copy"]["result"]
+
     hub.models["acme/unrelated"] = "f" * 40, suspects / "quantised"
     assert watched(["hf://acme"], vault, jobs).result["counts"] == {"found": 1}
+    mirrors = suspects.parent / "cache" / "irwm" / "mirrors"
+    kept = [result["kept"] for row in watch_rows(jobs.files(searched.id)) if (result := row["result"])]
+    assert {bool(each) for each in kept[:2]} == {True}, "the bytes of a finding are evidence"
+    assert all(Path(each).is_dir() for each in filter(None, kept))
+    assert len(list(mirrors.glob("*/listing.json"))) == len(list(mirrors.glob("*/reads.jsonl"))) == 3, (
+        "no other is kept"
+    )
+
+
+@pytest.mark.slow
+def test_unrelated_suspect_costs_a_sample_of_its_embedding(
+    hub: Hub, tmp_path: Path, vault: Vault, jobs: Jobs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("IRWM_SERVERS", "127.0.0.1")
+    original = write_llama(tmp_path / "original", vocab_size=30_000, hidden_size=64)
+    succeeded(run_here("protect", protect_request(original, tmp_path / "release", "Ada"), vault, jobs))
+    large = write_llama(tmp_path / "large", seed=4, vocab_size=60_000, hidden_size=128)
+    hub.models["acme/large"] = "a" * 40, large
+    job = watched(["hf://acme"], vault, jobs)
+    assert job.result["counts"] == {"no match": 1}
+    row = by_name(job, jobs)["acme/large"]["result"]
+    assert row is not None
+    # 4 096 of 60 000 rows of 512 bytes, in 16 ranges. Their ends are widened to 64 KiB, and small gaps are read too.
+    assert row["bytes"] <= hub.bytes_sent < (large / "model.safetensors").stat().st_size / 6
+    assert len(hub.requests) < 40
+
+
+@pytest.mark.slow
+def test_suspects_of_an_unavailable_server_are_left_for_the_next_pass(
+    hub: Hub, suspects: Path, vault: Vault, jobs: Jobs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("IRWM_SERVERS", "127.0.0.1")
+    for number in range(20):
+        hub.models[f"acme/m{number:02}"] = f"{number:040x}", suspects / "unrelated"
+
+    def refuse(handler: Any, file: Path, start: int, stop: int) -> bool:
+        handler.send_json({"error": "x"}, 429, {"Retry-After": "86400"})
+        return True
+
+    hub.fault = refuse
+    (suspects / "broken.gguf").unlink()
+    job = watched([str(suspects), "hf://acme"], vault, jobs)
+    here, there = job.result["sources"]
+    assert (here["left"], job.result["counts"]["found"]) == (0, 3), "the other source is screened"
+    failed = job.result["counts"]["failed"]
+    assert failed + there["left"] == 20
+    assert 1 <= failed <= 2 * 2 * (os.cpu_count() or 1), "those that were begun before"
+    hub.fault = None
+    again = watched(["hf://acme"], vault, jobs)
+    assert again.result["counts"] == {"no match": there["left"]}
 
 
 @pytest.mark.slow
@@ -245,8 +300,9 @@ def test_killed_watch_loses_nothing_and_screens_nothing_twice(
     for number in range(MANY):
         write_llama(folder / f"m{number:03}", seed=100 + number, vocab_size=300, hidden_size=32)
     screened: list[tuple[str, str]] = []
-    over, before = False, 0
+    over, before, kills = False, 0, -1
     while not over:
+        kills += 1
         job = runner.start("watch", "Watch", asked_for(folder, vault), secrets_for(vault), jobs)
         over = killed_after(job.id, before + KILLED_AFTER, jobs)
         rows = list(watch_rows(jobs.files(job.id)))
@@ -254,6 +310,7 @@ def test_killed_watch_loses_nothing_and_screens_nothing_twice(
         screened += [(row["name"], row["utc"]) for row in rows]
     assert len({name for name, _ in screened}) == len(rows) == MANY
     assert len(set(screened)) == MANY, "each was screened once"
+    assert kills >= 10
 
 
 @pytest.mark.slow
@@ -415,14 +472,16 @@ def test_damaged_file_beside_a_marked_copy_hides_nothing(
     hub.models["acme/mixed"] = "a" * 40, repository
     job = watched(["hf://acme", "hf://?search=mixed"], vault, jobs)
     (row,) = watch_rows(jobs.files(job.id))
-    assert (word(row), row["result"] and row["result"]["part"]) == ("found", "copy")
+    result = row["result"]
+    assert result is not None
+    assert (result["word"], result["part"]) == ("found", "copy")
     assert row["error"] is not None
     assert "z.gguf" in str(row["error"]["file"])
     assert (outcome_of(job), job.result["failed"]) == ("found", 1)
     assert [source["listed"] for source in job.result["sources"]] == [1, 1], "screened once, although listed twice"
     mirrors = suspects.parent / "cache" / "irwm" / "mirrors"
     assert mirrors.is_dir()
-    assert not list(mirrors.glob("*/listing.json")), "its files are removed"
+    assert [result["kept"]] == [str(path.parent) for path in mirrors.glob("*/model/*/copy")], "the rest is removed"
 
 
 @pytest.mark.slow

@@ -75,6 +75,20 @@ def test_rows_are_chosen_and_ordered() -> None:
     assert not chosen_rows([*ROWS, again], FAILURES), "the latest result of a version counts"
 
 
+def test_each_model_has_one_row() -> None:
+    newer = {"version": "2", "address": "hf://acme/copy@2", "utc": "2026-02-01T00:00:00+00:00"}
+    cleaned, broken = row("copy", NO_MATCH, **newer), row("copy", **newer)
+    for latest in (cleaned, broken):
+        for shown in (FINDINGS, ALL):
+            copies = [each for each in chosen_rows([*ROWS, latest], shown) if each["name"] == "copy"]
+            assert copies == [ROWS[1]], "a model stays a finding when it is replaced"
+    assert {each["name"] for each in chosen_rows([*ROWS, broken], FAILURES)} == {"copy", "refused"}
+    assert broken in chosen_rows([*ROWS, broken], FAILURES)
+    assert {each["name"] for each in chosen_rows([*ROWS, cleaned], FAILURES)} == {"refused"}
+    again = row("copy", FOUND, **newer)
+    assert [each for each in chosen_rows([*ROWS, again], FINDINGS) if each["name"] == "copy"] == [again]
+
+
 def test_findings_are_listed_and_shown_in_full(pages: Pages) -> None:
     watched(pages, ROWS)
     page = pages.call("watch-shown", "change", FINDINGS, 0, None, None)

@@ -16,7 +16,7 @@ from ui.components import notices
 from ui.components.markup import beneath, facts, moment, own, record_row, table, verdict_word
 from ui.services.outcomes import FOUND, INCONCLUSIVE, NOT_FOUND
 from ui.services.results import NO_MATCH, Watched, WatchRow
-from ui.services.stored_results import FAILED, is_finding
+from ui.services.stored_results import FAILED, finding_of, versions_of_models
 from ui.units import size_text
 
 # What the list shows.
@@ -48,15 +48,18 @@ def word_of(row: WatchRow) -> str:
 
 
 def chosen_rows(rows: Iterable[WatchRow], shown: str) -> list[WatchRow]:
-    """The latest row of each version of a suspect that `shown` asks for, the strongest first, then the newest."""
-    latest = {id_of(row): row for row in rows}
-    wanted = [
-        row
-        for row in latest.values()
-        if shown == ALL or (is_finding(row) if shown == FINDINGS else row["error"] is not None)
-    ]
+    """A row of each model that `shown` asks for, the strongest first, then the newest. It is that of the latest
+    version, or of the one with the strongest finding."""
+    wanted = list(filter(None, (_chosen(versions, shown) for versions in versions_of_models(rows))))
     wanted.sort(key=lambda row: row["utc"], reverse=True)
     return sorted(wanted, key=lambda row: _ORDER.index(word_of(row)))
+
+
+def _chosen(versions: Sequence[WatchRow], shown: str) -> WatchRow | None:
+    latest = versions[-1]
+    if shown == FAILURES:
+        return latest if latest["error"] is not None else None
+    return finding_of(versions) or (latest if shown == ALL else None)
 
 
 def summary_html(result: Watched) -> str:
@@ -128,6 +131,8 @@ def detail_html(row: WatchRow) -> str:
         about.append(("Likeness of the embeddings", alike))
         if result["bytes"]:
             about.append(("Read from the server", size_text(result["bytes"])))
+        if kept := result.get("kept"):
+            about.append(("Kept on this machine", notices.copyable(kept)))
         about.append(("Time", f"{result['seconds']:.1f} s"))
     reason = Markup("<p>{}</p>").format(notices.sentence(result["reason"])) if result else ""
     card = Markup('<section class="model-card" aria-label="Suspect"><h2>{}</h2>{}{}</section>').format(

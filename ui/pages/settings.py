@@ -117,8 +117,8 @@ def choices(given: frozenset[str]) -> tuple[list[gr.Component], dict[str, gr.HTM
         label="Servers from which suspects may be read",
         info=_by(SERVERS, given)
         or "One per line, such as huggingface.co, hf.co or s3://BUCKET. Subdomains are included. A server learns "
-        "which tensors are read and this computer’s address. Keys, marks and reports are not sent. If this field "
-        "is empty, no server is used",
+        "which parts of which models are read, the words of a search, this computer’s address and, if you are logged "
+        "in to it, your token. Keys, marks and reports are not sent. If this field is empty, no server is used",
         lines=2,
         max_lines=12,
         max_length=MOST_SERVERS * 256,

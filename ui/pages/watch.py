@@ -84,7 +84,7 @@ class Layout:
                     MOST_IN_A_PASS, label="Suspects in one pass", info="The others are left for the next pass"
                 )
                 self.size = gr.Number(
-                    BYTES_OF_ONE // GIB, label="GiB of one suspect", info="Largest embedding to read from a server"
+                    BYTES_OF_ONE // GIB, label="GiB of one suspect", info="Most that is read of it from a server"
                 )
                 self.seconds = gr.Number(
                     SECONDS_OF_ONE,

@@ -145,7 +145,8 @@ class Screened(TypedDict):
 
     `original` is the one that it resembles most, with that `likeness` (None if their tokens cannot be paired).
     `log10_risk` is None if no key was tried. `part` is the checkpoint among several in one repository or folder; "" for
-    the only one. `bytes` were read from a server.
+    the only one. `bytes` were read from a server, and those of a finding are kept in the folder or file `kept`; ""
+    for a suspect on this machine.
     """
 
     part: str
@@ -158,6 +159,7 @@ class Screened(TypedDict):
     log10_risk: float | None
     bytes: int
     seconds: float
+    kept: NotRequired[str]  # missing in results of earlier versions
 
 
 class WatchRow(TypedDict):
@@ -191,8 +193,9 @@ class Watched(TypedDict):
     """The result of one pass of a watch.
 
     `rows` has its findings, at most `ui.services.watch.MOST_FINDINGS`; the file `file` has all results. `counts` maps
-    the words of this pass to numbers of suspects. `known` and `failed` are the numbers of versions that were screened
-    so far, and of those that could not be. `originals_left_out` names originals of which keys were not tried.
+    the words of this pass to numbers of suspects. `known` and `failed` are the numbers of models that were screened so
+    far, and of those whose latest version could not be. `originals_left_out` names originals of which keys were not
+    tried.
     """
 
     sources: list[SourceRow]

@@ -35,6 +35,8 @@ from ui.services.work import Reports
 LEAST_LIKENESS, SHARE_OF_BEST = 0.12, 0.5
 # The original whose rows differ least in length is examined if the difference is at most this.
 MOST_DIFFERENCE = 0.5
+# Bytes that are read for the sketch of a suspect on a server also if the budget is smaller.
+_BYTES_OF_A_SKETCH = 128 << 20
 # Numbers of an original that are read for its sketch.
 _MOST_NUMBERS = 2**25
 NOTHING_ALIKE = "Its embedding resembles that of no original, so no key was tried. This does not clear the suspect"
@@ -97,9 +99,11 @@ class Screen:
             IrwmError, OSError: it cannot be opened or examined.
         """
         began, before = time.monotonic(), bytes_read(path)
-        limited = _Limited(began + self._request.seconds)
+        limited = _Limited(path, began + self._request.seconds, before + self._request.most_bytes)
         suspect = irwm.open_checkpoint(path)
-        if not _is_read_by_rows(suspect):
+        if _is_read_by_rows(suspect):
+            self._require_affordable(suspect, FEW_ROWS, max(self._request.most_bytes, _BYTES_OF_A_SKETCH))
+        else:
             self._require_affordable(suspect)
         most = FEW_ROWS if server_of(suspect.path) else _most_rows(suspect)
         own = sketch(suspect, self._device, most, self._draw)
@@ -157,15 +161,16 @@ class Screen:
         examiner = self._examiners[id(candidate)]
         return on_device(partial(_without_controls, examiner, suspect, work), self._device, work.log)[0]
 
-    def _require_affordable(self, suspect: irwm.Checkpoint) -> None:
-        """Rejects a suspect on a server whose embedding is larger than the budget."""
-        size = suspect.tensors[suspect.layout.embedding.name].nbytes
-        if server_of(suspect.path) and size > self._request.most_bytes:
+    def _require_affordable(self, suspect: irwm.Checkpoint, rows: int | None = None, most: int | None = None) -> None:
+        """Rejects a suspect on a server if so many rows of its embedding, or all, are larger than the budget."""
+        entry, most = suspect.tensors[suspect.layout.embedding.name], most or self._request.most_bytes
+        size = entry.nbytes if rows is None else min(1.0, rows / entry.shape[0]) * entry.nbytes
+        if server_of(suspect.path) and size > most:
             raise OverBudgetError(
                 "its embedding is larger than the budget of this watch",
                 file=suspect.path,
-                expected=f"at most {self._request.most_bytes} bytes",
-                found=f"{size} bytes",
+                expected=f"at most {most} bytes",
+                found=f"{size:.0f} bytes",
                 advice="Investigate it, or raise the budget",
             )
 
@@ -233,13 +238,24 @@ def _likely(compared: Sequence[_Likely]) -> list[_Likely]:
 
 @dataclass(frozen=True, slots=True)
 class _Limited:
-    """Reports that go nowhere, of work that ends at a time of the monotonic clock."""
+    """Reports that go nowhere, of work on a path that ends at a time of the monotonic clock, or when more than so many
+    bytes were read from its server."""
 
+    path: Path
     until: float
+    most_bytes: int
 
     def progress(self, done: int, total: int, what: str) -> None:
         if time.monotonic() > self.until:
             raise _too_long(what)
+        if (read := bytes_read(self.path)) > self.most_bytes:
+            raise OverBudgetError(
+                "this suspect needs more bytes than the budget of this watch",
+                file=self.path,
+                expected=f"at most {self.most_bytes} bytes",
+                found=f"{read} bytes so far",
+                advice="Investigate it, or raise the budget",
+            )
 
     def log(self, line: str) -> None:
         pass

@@ -23,12 +23,11 @@ from pathlib import Path
 
 from irwm.checkpoint.candidates import Candidates, SweepFolderError, find_checkpoints, several_in
 from irwm.checkpoint.files import listed
-from irwm.checkpoint.remote.address import is_address
+from irwm.checkpoint.remote.address import is_address, parse
 from irwm.checkpoint.remote.hosted import hosted
 from irwm.checkpoint.remote.mirror import bytes_read, discard
 from irwm.checkpoint.remote.opening import local_path
-from irwm.errors import CancelledError, IrwmError, path_from, printable, shown_path
-from irwm.evidence.lineage import DERIVED
+from irwm.errors import CancelledError, IrwmError, ServerUnavailableError, path_from, printable, shown_path
 from irwm.report.sweep import keys_digest
 from storage.errors import StorageError
 from storage.job_files import JobFiles
@@ -37,16 +36,25 @@ from ui.services.device import device_of
 from ui.services.examining import Keys
 from ui.services.known_originals import KnownOriginals
 from ui.services.originals import Candidate, candidates
-from ui.services.outcomes import FOUND, INCONCLUSIVE, NOT_FOUND, error_parts
+from ui.services.outcomes import INCONCLUSIVE, NOT_FOUND, error_parts
 from ui.services.request import WatchRequest
 from ui.services.results import NO_MATCH, Screened, SourceRow, Watched, WatchRow
 from ui.services.screening import OutOfTimeError, Screen, deadline
-from ui.services.stored_results import FAILED, WATCH_ROWS, is_finding, jobs_of, watch_rows, watches
+from ui.services.stored_results import (
+    FAILED,
+    WATCH_ROWS,
+    finding_of,
+    is_finding,
+    jobs_of,
+    rank,
+    strength,
+    versions_of_models,
+    watch_rows,
+    watches,
+)
 from ui.services.sweep import stamp_of
 from ui.services.work import Work
 
-# The strongest first.
-WORDS = (FOUND, INCONCLUSIVE, NOT_FOUND, NO_MATCH)
 # Findings in the result; suspects that a folder may hold; checkpoints of one repository that are screened.
 MOST_FINDINGS, MOST_OF_A_FOLDER, MOST_PARTS = 200, 20_000, 50
 # A failed suspect is tried again after so many hours, after twice as many, and so on up to a week.
@@ -89,7 +97,8 @@ def run(request: WatchRequest, vault: Vault, work: Work) -> Watched:
     if not request.originals:
         request = replace(request, originals=tuple(map(shown_path, KnownOriginals.of(vault).here)))
     found, left_out = candidates(request, vault, work)
-    log = Log.begun(work.files, _earlier(request, vault, work.files.job), _Compared.of(found))
+    own, others = _earlier(request, vault, work.files.job)
+    log = Log.begun(work.files, own, others, _Compared.of(found))
     sources: list[SourceRow] = []
     todo: list[Listed] = []
     for number, source in enumerate(request.sources):
@@ -102,32 +111,28 @@ def run(request: WatchRequest, vault: Vault, work: Work) -> Watched:
     counts: Counter[str] = Counter()
     prepared = (tuple(_plain(each) for each in found), request, device, work.folder, secrets.token_bytes(16))
     pool = _Pool(work, prepared, device, request.scheduler)
+    left: Counter[str] = Counter()
     for suspect, looked in pool.of(todo):
+        if looked is None:
+            left[suspect.source] += 1
+            continue
         added = log.add(suspect, looked)
         counts[added["result"]["word"] if added["result"] and not added["error"] else FAILED] += 1
-    findings = sorted(filter(is_finding, log.rows()), key=_strength)
+    for row in sources:
+        row["left"] += left[row["source"]]
+    models = versions_of_models(log.rows())
+    findings = sorted(filter(None, map(finding_of, models)), key=strength)
     return {
         "sources": sources,
         "counts": dict(counts),
-        "known": len(log.rows()),
-        "failed": sum(row["error"] is not None for row in log.rows()),
+        "known": len(models),
+        "failed": sum(versions[-1]["error"] is not None for versions in models),
         "keys": found[0].keys.tried,
         "originals": len(found),
         "originals_left_out": [row["name"] for row in left_out],
         "rows": findings[:MOST_FINDINGS],
         "file": WATCH_ROWS,
     }
-
-
-def _strength(row: WatchRow) -> tuple[int, bool, float]:
-    result = row["result"]
-    assert result is not None
-    return *_rank(result), 0.0 if result["log10_risk"] is None else result["log10_risk"]
-
-
-def _rank(result: Screened) -> tuple[int, bool]:
-    """Smaller for a stronger result."""
-    return WORDS.index(result["word"]), result["lineage"] != DERIVED
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,14 +158,20 @@ class Log:
         self._files, self._compared = files, compared
         self._now = now
         self._rows: dict[tuple[str, str], WatchRow] = {}
+        self._elsewhere: dict[tuple[str, str], WatchRow] = {}
 
     @classmethod
-    def begun(cls, files: JobFiles, others: Iterable[WatchRow], compared: _Compared) -> Log:
-        """With the results of earlier passes and of other watches, those of a version from the latest."""
+    def begun(cls, files: JobFiles, own: Iterable[WatchRow], others: Iterable[WatchRow], compared: _Compared) -> Log:
+        """With the results of earlier passes and of other watches of these sources, those of a version from the latest.
+
+        Args:
+            own, others: results of other watches, for these sources and for others.
+        """
         log = cls(files, compared)
         for row in watch_rows(files):
             log._keep(row)
-        new = [row for row in others if log._is_new(row)]
+        log._elsewhere = {(row["address"], row["version"]): row for row in others}
+        new = [row for row in own if log._is_new(row)]
         for row in new:
             log._keep(row)
         for start in range(0, len(new), _IN_A_PIECE):  # a piece that is cut short is lost as a whole
@@ -191,13 +202,24 @@ class Log:
         return row
 
     def is_due(self, suspect: Listed) -> bool:
-        """Whether to screen a suspect."""
-        row = self._rows.get((suspect.address, suspect.version))
-        if row is None or not suspect.version:
+        """Whether to screen a suspect. A result that another source has for this version is taken from there."""
+        place = suspect.address, suspect.version
+        if not suspect.version:
+            return True
+        row, other = self._rows.get(place), self._elsewhere.get(place)
+        if row is None and other is not None and other["error"] is None and not self._is_old(other):
+            row = {**other, "source": suspect.source, "name": suspect.name}
+            self._files.append(WATCH_ROWS, _line(row))
+            self._keep(row)
+        if row is None:
             return True
         if row["error"] is not None:
             waited = self._time() - datetime.fromisoformat(row["utc"])
             return waited >= min(LONGEST_WAIT, FIRST_WAIT * (1 << min(row["tries"] - 1, 20)))
+        return self._is_old(row)
+
+    def _is_old(self, row: WatchRow) -> bool:
+        """Whether a result was made with other originals, or with other keys that would be tried."""
         other_keys = row["keys"] != self._compared.keys and row["result"] and row["result"]["word"] != NO_MATCH
         return row["compared"] != self._compared.originals or bool(other_keys)
 
@@ -212,7 +234,7 @@ class Log:
             again = known["original"] in self._compared.paths
         else:
             again = result["word"] == NOT_FOUND and result["original"] == known["original"]
-        return _rank(result) > _rank(known) and not again
+        return rank(result) > rank(known) and not again
 
     def _is_new(self, row: WatchRow) -> bool:
         known = self._rows.get((row["address"], row["version"]))
@@ -229,19 +251,22 @@ def _line(row: WatchRow) -> str:
     return json.dumps(row, allow_nan=False) + "\n"
 
 
-def _earlier(request: WatchRequest, vault: Vault, own: str) -> Iterator[WatchRow]:
-    """The results for each source from the newest other watch that has results for it, also of one that was killed. Two
-    watches run at the same time on two devices only; each may then screen what the other has screened."""
-    jobs, left = jobs_of(vault), set(request.sources)
+def _earlier(request: WatchRequest, vault: Vault, own: str) -> tuple[list[WatchRow], list[WatchRow]]:
+    """The results of other watches for these sources, and for other sources: for each source those of the newest watch
+    that has any, also of one that was killed. Two watches run at the same time on two devices only; each may then
+    screen what the other has screened."""
+    jobs, seen = jobs_of(vault), set[str]()
+    ours: list[WatchRow] = []
+    others: list[WatchRow] = []
     for job in watches(jobs):
-        if job.id == own:
+        if job.id == own or seen.issuperset(job.request.get("sources", ())):
             continue
         with contextlib.suppress(StorageError):  # its results were removed
-            rows = [row for row in watch_rows(jobs.files(job.id)) if row["source"] in left]
-            yield from rows
-            left -= {row["source"] for row in rows}
-        if not left:
-            return
+            rows = [row for row in watch_rows(jobs.files(job.id)) if row["source"] not in seen]
+            for row in rows:
+                (ours if row["source"] in request.sources else others).append(row)
+            seen |= {row["source"] for row in rows}
+    return ours, others
 
 
 def _new_of(source: str, log: Log, most: int, others: Sequence[Listed]) -> tuple[list[Listed], SourceRow]:
@@ -333,7 +358,7 @@ def _screened(address: str) -> Looked:
 
 
 def _screened_with(screen: Screen, address: str) -> Looked:
-    until = time.monotonic() + screen.seconds
+    until, kept = time.monotonic() + screen.seconds, False
     with deadline(until):
         path = local_path(address) if is_address(address) else path_from(address)
     made_here = is_address(address) and bytes_read(path) == 0
@@ -352,12 +377,14 @@ def _screened_with(screen: Screen, address: str) -> Looked:
                 errors.append(_parts_of(failed, shown_path(part)))
                 if isinstance(failed, OutOfTimeError):
                     break
+        strongest = min(results, key=rank, default=None)
+        kept = is_finding(strongest)
     finally:
-        if made_here:  # a watch of a thousand models would fill the disk
+        if made_here and not kept:  # a watch of a thousand models would fill the disk
             discard(path)
-    strongest = min(results, key=_rank, default=None)
     if strongest is not None:
-        strongest |= {"bytes": sum(each["bytes"] for each in results)}
+        read = sum(each["bytes"] for each in results)
+        strongest |= {"bytes": read, "kept": shown_path(path) if kept and is_address(address) else ""}
     return strongest, errors[0] if errors else None
 
 
@@ -407,25 +434,30 @@ class _Pool:
     device: str
     scheduler: str
 
-    def of(self, suspects: Sequence[Listed]) -> Iterator[tuple[Listed, Looked]]:
-        """The results in the order in which they are ready.
+    def of(self, suspects: Sequence[Listed]) -> Iterator[tuple[Listed, Looked | None]]:
+        """The results in the order in which they are ready; None for suspects that were left out because their server
+        is unavailable.
 
         Raises:
             CancelledError: Stop was pressed.
             IrwmError: several processes in a row ended, and one without a suspect does too.
         """
         left, total, ended = dict.fromkeys(suspects), len(suspects), 0
+        down: set[str] = set()
         while left:
             suspicious: list[Listed] = []
             workers = min(os.cpu_count() or 1, -(-len(left) // _FOR_EACH)) if self.device == "cpu" else 1
-            for suspect, result in self._together(list(left), workers, total):
+            for suspect, result in self._together(list(left), workers, total, down):
                 if result is None:
                     suspicious.append(suspect)
                 else:
                     del left[suspect]
                     yield suspect, result
+            for suspect in [each for each in left if each not in suspicious and _server(each) in down]:
+                del left[suspect]
+                yield suspect, None
             for suspect in suspicious:  # one of them ended the process of all
-                ((_, result),) = self._together([suspect], 1, total)
+                ((_, result),) = self._together([suspect], 1, total, set())
                 del left[suspect]
                 ended = ended + 1 if result is None else 0
                 yield suspect, (None, error_parts(_ended())) if result is None else result
@@ -442,25 +474,45 @@ class _Pool:
             except pool.ended:
                 raise _ended() from None
 
-    def _together(self, suspects: Sequence[Listed], workers: int, total: int) -> Iterator[tuple[Listed, Looked | None]]:
-        """Results until all are there, or a process ends; None for those that were being screened then."""
+    def _together(
+        self, suspects: Sequence[Listed], workers: int, total: int, down: set[str]
+    ) -> Iterator[tuple[Listed, Looked | None]]:
+        """Results until all are there, or a process ends; None for those that were being screened then.
+
+        Args:
+            down: servers that are unavailable; their suspects are not begun. Those that turn out to be are added.
+        """
         rest, running = deque(suspects), dict[Future[Looked], Listed]()
         with self.work.pool(_prepare, self.prepared, workers, self.scheduler, _forget) as pool:
             try:
                 while rest or running:
                     while rest and len(running) < 2 * pool.size:
                         suspect = rest.popleft()
-                        running[pool.executor.submit(_screened, suspect.address)] = suspect
+                        if not down or _server(suspect) not in down:
+                            running[pool.executor.submit(_screened, suspect.address)] = suspect
+                    if not running:
+                        return
                     shown = printable(next(iter(running.values())).name, 80)
                     self.work.progress(total - len(rest) - len(running), total, f"Screening {shown}")
                     for future in wait(running, _SECONDS_BETWEEN_CHECKS, FIRST_COMPLETED).done:
                         result = future.result()
-                        yield running.pop(future), result
+                        suspect = running.pop(future)
+                        if result[1] is not None and result[1]["type"] == ServerUnavailableError.__name__:
+                            down.add(_server(suspect))
+                        yield suspect, result
             except pool.ended:
                 if self.work.cancelled():
                     raise CancelledError("stopped on request") from None
                 for suspect in running.values():
                     yield suspect, None
+
+
+def _server(suspect: Listed) -> str:
+    """The server that a suspect is on; "" for this machine."""
+    if not is_address(suspect.address):
+        return ""
+    address = parse(suspect.address)
+    return f"{address.scheme}://{address.host}"
 
 
 def _ended() -> IrwmError:

@@ -23,7 +23,7 @@ from irwm.checkpoint.files import require_bounded
 from irwm.checkpoint.platform import elapsed
 from irwm.checkpoint.remote.listing import RemoteFile
 from irwm.checkpoint.remote.servers import require_allowed
-from irwm.errors import CheckpointError, RemoteError, printable
+from irwm.errors import CheckpointError, RemoteError, ServerUnavailableError, printable
 
 # Seconds for a connection, and between two pieces of an answer.
 _TIMEOUT = httpx2.Timeout(30.0, connect=15.0)
@@ -200,7 +200,10 @@ def _host(url: str, what: str) -> str:
 
 
 def _unusable(url: str, what: str) -> RemoteError:
-    return RemoteError("The server returned an unusable address", file=what, found=printable(url, 120))
+    # Without its query, which may be a signature.
+    return RemoteError(
+        "The server returned an unusable address", file=what, found=printable(url.partition("?")[0], 120)
+    )
 
 
 @lru_cache(maxsize=1)  # connections are kept open between requests
@@ -240,12 +243,12 @@ def _asked_wait(answer: httpx2.Response, what: str) -> float:
     """The seconds that a server asks to wait; 0 if it does not say.
 
     Raises:
-        RemoteError: longer than anyone would wait.
+        ServerUnavailableError: longer than anyone would wait.
     """
     asked = answer.headers.get("Retry-After", "")
     seconds = float(asked) if asked.isdecimal() else 0.0
     if seconds > _LONGEST_WAIT:
-        raise RemoteError(
+        raise ServerUnavailableError(
             "The server is limiting the rate of requests",
             file=what,
             found=f"a wait of {seconds:.0f} seconds is required",
@@ -254,8 +257,8 @@ def _asked_wait(answer: httpx2.Response, what: str) -> float:
     return seconds
 
 
-def _unreachable(what: str, error: Exception) -> RemoteError:
-    return RemoteError(
+def _unreachable(what: str, error: Exception) -> ServerUnavailableError:
+    return ServerUnavailableError(
         "The server could not be reached, or the connection failed repeatedly",
         file=what,
         found=printable(str(error) or type(error).__name__, 200),
@@ -381,14 +384,14 @@ def _steady(answer: httpx2.Response, what: str) -> Iterator[bytes]:
     """The pieces of an answer, as long as enough of them arrive.
 
     Raises:
-        RemoteError: they arrive too slowly.
+        ServerUnavailableError: they arrive too slowly.
     """
     since, count = elapsed(), 0
     for piece in answer.iter_raw():
         count += len(piece)
         if elapsed() - since > _WITHIN_SECONDS:
             if count < _LEAST_BYTES:
-                raise RemoteError(
+                raise ServerUnavailableError(
                     "The server is sending data too slowly",
                     file=what,
                     expected=f"{_LEAST_BYTES} bytes in {_WITHIN_SECONDS} s",

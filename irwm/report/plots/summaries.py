@@ -17,7 +17,7 @@ from irwm import Alignment
 from irwm.evidence.finding import Reading
 from irwm.report.numbers import number, percent
 from irwm.report.plots.theme import label
-from irwm.scheme.parameters import Parameters
+from irwm.scheme.parameters import Parameters, chance_of_counting
 
 # Quantiles that summarise a null of any length: three nested bands and the median.
 LEVELS = (0.01, 0.05, 0.25, 0.5, 0.75, 0.95, 0.99)
@@ -70,9 +70,9 @@ def summarise(reading: Reading, parameters: Parameters) -> ReadingSummary:
     thresholds = np.full(null.shape[0], np.nan)
     if usable.any():
         bands[usable] = np.quantile(null[usable], LEVELS, axis=1).T
-        # rank < beta means fewer than k null values at or below the observed one, k = ceil(beta (N + 1)) - 1; so the
-        # a position stops counting at the k-th smallest of them.
-        k = math.ceil(parameters.rank_threshold * (1 + null.shape[1])) - 1
+        # rank < beta means fewer than k null values at or below the observed one, with k / (N + 1) the largest such
+        # rank. So a position stops counting at the k-th smallest of them.
+        k = round(chance_of_counting(parameters) * (1 + null.shape[1]))
         if k > 0:
             thresholds[usable] = np.partition(null[usable], k - 1, axis=1)[:, k - 1]
     return ReadingSummary(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+from datetime import datetime
 from typing import Any
 
 import numpy as np
@@ -400,9 +401,20 @@ def check_odds(ledger: Ledger, report: dict[str, Any]) -> None:
 def check_standing(ledger: Ledger, report: dict[str, Any]) -> None:
     """Evidence minus search, in bits."""
     s, on_tracing = report["standing"], report["verdict"]["rests_on"] == "tracing"
-    rests = report["tracing"]["log10_risk"] if on_tracing else min(x["log10_risk"] for x in report["evidence"])
-    bits = -(rests or 0.0) / math.log10(2) + 0.0
-    ledger.fields("standing", s, TOLERANCE, evidence_bits=bits, margin_bits=bits - s["search_bits"])
+    named = report["tracing"]["log10_risk"] if on_tracing else None
+    rests = min(x["log10_risk"] for x in report["evidence"]) if named is None else named
+    bits = max(0.0, -rests / math.log10(2))
+    committed, seen = (s[name] and datetime.fromisoformat(s[name]) for name in ("committed_utc", "suspect_seen_utc"))
+    if not committed:
+        status = "not committed"
+    elif not seen:
+        status = "suspect not dated"
+    else:
+        status = "committed before" if committed < seen else "committed too late"
+    search = 0.0 if status == "committed before" else 80.0
+    said = {"evidence_bits": bits, "search_bits": search, "margin_bits": bits - search}
+    ledger.fields("standing", s, TOLERANCE, **said)
+    ledger.check("standing: status", status, s["status"])
 
 
 DECOYS = {f"decoy key {number}, never inserted, on the suspect": number for number in (1, 2, 3)}

@@ -176,7 +176,7 @@ def by_turning(theirs: np.ndarray, ours: np.ndarray, constants: bool) -> Map | N
     turn = procrustes(x[seen], y[seen])
     part = seen if wide else np.arange(len(x)) % 2 == 0
     rest, fitted = ~part, [m[part] - median_row(m[part]) for m in (x, y)]
-    a, b = (m[rest] - median_row(m[rest]) for m in (x, y))  # each part minus its own median row: a guess
+    a, b = (m[rest] - median_row(m[rest]) for m in (x, y))
     check = turn if wide else procrustes(*fitted)
     minor = components(ours, constants)[:, int(0.75 * ours.shape[1]) :]
     median = float(np.median(cosines(a @ check @ minor, b @ minor)))

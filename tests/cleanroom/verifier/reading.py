@@ -46,7 +46,7 @@ class Reading:
     def thresholds(self) -> list[float | None]:
         """The limit below which an observed value counts."""
         n = self.null.shape[1]
-        k = math.ceil(self.beta * (n + 1)) - 1
+        k = round(chance_of_counting(n, self.beta) * (n + 1))
         return [float(x) for x in np.sort(self.null, axis=1)[:, k - 1]] if k > 0 else [None] * len(self.null)
 
 

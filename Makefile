@@ -53,10 +53,13 @@ SAMPLED := $(shell grep -rl --include='test_*.py' 'mark\.sampled\|mark\.in_full\
 every: $(VENV)/.dev
 	$(PYTEST) --every $(SAMPLED)
 
-# Measures each table of docs/ that is older than the code it depends on again; some take hours. To list these tables:
-# `python -m benchmarks.written`.
+# Writes the pages that follow from data, and measures each table of docs/ that is older than the code it depends on
+# again; some take hours. To list these tables: `python -m benchmarks.written`.
 docs: $(VENV)/.dev
 	sh tools/need_tools.sh chromium
+	$(BIN)/python -m tools.families > docs/families.md
+	$(BIN)/python -m tools.layer0
+	$(BIN)/python -m irwm.report.structure > docs/report-schema.json
 	$(BIN)/python -m benchmarks.written --run
 
 # The paper's tables and figures on MODELS (folders, or NAME=FOLDER), by default the bundled trained models, written to

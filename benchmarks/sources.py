@@ -2,7 +2,8 @@
 
 Modules are found by following all imports in the source text. A name of `irwm` leads to the module that defines it. The
 digest ignores comments, docstrings, line breaks, sentences and the texts of errors, because no figure depends on them.
-It also ignores files that the code reads, such as the data of the model families, and `READERS`.
+It also ignores `READERS`, and the data of the model families, which have no effect on models of other families. Other
+files that the code names count: the bundled models, and texts next to a module.
 """
 
 from __future__ import annotations
@@ -27,6 +28,8 @@ SENTENCE_SPACES = 3
 PROGRAM = ("irwm", "storage", "ui")
 ROOMS = ("irwm", "benchmarks", "tools", "ui", "storage")
 DIGITS = 12
+# Folders of the bundled models, as code names them.
+MODELS = (("assets", "demo"), ("tests", "models"))
 
 
 @functools.cache
@@ -41,8 +44,10 @@ def digest(module: str) -> str:
     """
     if _file(module) is None:
         raise ModuleNotFoundError(f"no module {module} in {ROOT}")
-    texts = {name: _text(name) for name in sorted(needed(module))}
-    return hashlib.sha256(repr(texts).encode()).hexdigest()[:DIGITS]
+    names = sorted(needed(module))
+    texts = {name: _text(name) for name in names}
+    files = {str(file.relative_to(ROOT)): _hash(file) for name in names for file in _files(name)}
+    return hashlib.sha256(repr((texts, sorted(files.items()))).encode()).hexdigest()[:DIGITS]
 
 
 def module_of(module: str, options: str) -> str:
@@ -100,6 +105,24 @@ def _text(name: str) -> str:
             if isinstance(part, ast.Constant) and isinstance(part.value, str):
                 part.value = ""
     return ast.dump(tree)
+
+
+def _files(name: str) -> Iterator[Path]:
+    """Yield the data files that a module names, and the weights of the bundled models if it names their folder."""
+    file = _file(name)
+    assert file is not None
+    constants = (node.value for node in ast.walk(_tree(name)) if isinstance(node, ast.Constant))
+    words = {value for value in constants if isinstance(value, str)}
+    texts = (file.parent / word for word in sorted(words) if re.fullmatch(r"[\w-]+\.txt", word))
+    yield from filter(Path.is_file, texts)
+    for folders in MODELS:
+        if words.issuperset(folders):
+            yield from sorted(ROOT.joinpath(*folders).rglob("*.safetensors"))
+
+
+@functools.cache
+def _hash(file: Path) -> str:
+    return hashlib.sha256(file.read_bytes()).hexdigest()
 
 
 def _says(statement: ast.stmt) -> bool:

@@ -15,7 +15,7 @@ import io
 import re
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TextIO
@@ -125,6 +125,13 @@ def stamps() -> list[Stamp]:
     ]
 
 
+def commands(older: Iterable[str]) -> list[str]:
+    """Return each command once, without those that another one includes: all experiments of one module, or one of
+    them."""
+    every = dict.fromkeys(older)
+    return [command for command in every if command.partition(" --only ")[0] not in every.keys() - {command}]
+
+
 def mark(page: Path) -> None:
     """Add or remove the note above each table that it is older than the code."""
 
@@ -146,7 +153,7 @@ def main() -> None:
     for one in found:
         print(f"{'older' if one.older else 'today'}  {one.page.relative_to(DOCS)}  {one.command}", flush=True)
     if options.run:
-        for command in dict.fromkeys(one.command for one in found if one.older):
+        for command in commands(one.command for one in found if one.older):
             print(f"\n{command}", flush=True)
             subprocess.run([sys.executable, *command.split()[1:]], cwd=DOCS.parent, check=True)
     if options.mark or options.run:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from importlib.util import find_spec
 from pathlib import Path
@@ -9,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks import sources, written
+from tools import families, layer0
 
 PAGE = """\
 # Figures
@@ -45,16 +47,35 @@ def tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture(autouse=True)
 def forgotten() -> None:
-    for kept in (sources.digest, sources._tree, sources._text):
+    for kept in (sources.digest, sources._tree, sources._text, sources._hash):
         kept.cache_clear()
 
 
 def after(file: Path, text: str) -> str:
     """The digest of the command after a module was changed."""
     file.write_text(text)
-    for kept in (sources.digest, sources._tree, sources._text):
+    for kept in (sources.digest, sources._tree, sources._text, sources._hash):
         kept.cache_clear()
     return sources.digest("benchmarks.one")
+
+
+def test_bundled_models_and_texts_that_code_names_count(tree: Path) -> None:
+    model, text = tree / "assets" / "demo" / "model.safetensors", tree / "benchmarks" / "words.txt"
+    model.parent.mkdir(parents=True)
+    model.write_bytes(b"1")
+    text.write_text("one")
+    command = "print('words.txt', 'assets', 'demo')\n"
+    before = after(tree / "benchmarks" / "one.py", command)
+    text.write_text("two")
+    changed = after(tree / "benchmarks" / "one.py", command)
+    model.write_bytes(b"2")
+    assert len({before, changed, after(tree / "benchmarks" / "one.py", command)}) == 3
+
+
+def test_commands_of_single_experiments_are_left_to_the_one_of_all() -> None:
+    every, one, other = "python -m a", "python -m a --only b", "python -m c --only b"
+    assert written.commands([one, every, other, every]) == [every, other]
+    assert written.commands([one, one]) == [one]
 
 
 def test_exported_name_resolves_to_its_module(tree: Path) -> None:
@@ -153,3 +174,9 @@ def test_every_table_states_whether_it_is_outdated(tmp_path: Path) -> None:
         copy.write_text(page.read_text(encoding="utf-8"), encoding="utf-8")
         written.mark(copy)
         assert copy.read_text(encoding="utf-8") == page.read_text(encoding="utf-8"), page.name
+
+
+def test_pages_of_the_families_are_those_that_the_tools_write(capsys: pytest.CaptureFixture[str]) -> None:
+    families.main()
+    assert (written.DOCS / "families.md").read_text(encoding="utf-8") == capsys.readouterr().out
+    assert json.loads(layer0.TABLE.read_text(encoding="utf-8")) == json.loads(json.dumps(layer0.table()))

@@ -16,12 +16,13 @@ import numpy as np
 from safetensors.torch import load_file, save_file
 
 import irwm
+from benchmarks.reproduce.bench import split_text
 from irwm.attacks.attack import Attack, Setup
 from irwm.attacks.catalogue import ADAPTIVE, ATTACKS, Steps, composed
 from irwm.errors import IrwmError
 from irwm.evidence.finding import MARK
 from irwm.evidence.verdict import FOUND_LOG10_RISK
-from irwm.inference import Reference, compare, default_text, reference
+from irwm.inference import Reference, compare, reference
 from irwm.tracing import trace_each
 
 PRESETS = {"one": irwm.one_owner, "many": irwm.many_recipients}
@@ -53,6 +54,14 @@ LADDERS: dict[str, tuple[float, ...]] = {
     "noise": (0.1, 0.3, 0.5, 1.0, 2.0, 3.0),
     "prune": (0.3, 0.5, 0.7, 0.8, 0.9, 0.95),
     "round": (4, 3, 2),
+    "rebuilt-rows": (128, 64, 32, 16, 8, 4),
+    "low-rank": (0.5, 0.25, 0.1),
+}
+# The same for attacks that take a sample text or train; they are tuned, but not part of a search.
+TRAINED: dict[str, tuple[float, ...]] = {
+    "width": (0.9, 0.75, 0.6, 0.45),
+    "push": (0.02, 0.05, 0.2, 0.5, 1.0),
+    "learn-again": (0.25, 0.5, 0.75, 0.85, 0.9, 0.95, 1.0),
 }
 # Number of the attacker's own marks for tuning each attack.
 OWN_MARKS = 2
@@ -114,11 +123,18 @@ class Attacker:
         name, path: name and folder of the original.
         preset: a name in `PRESETS`.
         scratch: an existing folder.
-        text: text for measuring perplexity, the first `tokens` tokens of it; default: the bundled text.
+        text: the text that attacks train on, and the one that perplexity is measured on, the first `tokens` tokens of
+            it; default: the two parts of the bundled text.
     """
 
     def __init__(
-        self, name: str, path: Path, preset: str, scratch: Path, text: str | None = None, tokens: int = TOKENS
+        self,
+        name: str,
+        path: Path,
+        preset: str,
+        scratch: Path,
+        text: tuple[str, str] | None = None,
+        tokens: int = TOKENS,
     ) -> None:
         self.name, self.preset, self.scratch, self.tokens = name, preset, scratch, tokens
         self.original = irwm.open_checkpoint(path)
@@ -127,11 +143,11 @@ class Attacker:
         secret = bytes(range(32))
         self.keys = [irwm.generate_key(self.original, params, secret, "us", name) for name in recipients]
         self.release = irwm.insert(self.original, self.keys[0], scratch / "release").path
-        self.text = default_text() if text is None else text
+        self.text, self.measured = split_text(None) if text is None else text
 
     @cached_property
     def outputs(self) -> Reference:
-        return reference(self.release, self.text, self.tokens)
+        return reference(self.release, self.measured, self.tokens)
 
     @cached_property
     def own_marks(self) -> list[tuple[irwm.Key, Path]]:
@@ -157,13 +173,19 @@ class Attacker:
             attacked = composed(setup, steps, Path(work) / "out")
             yield attacked.path, attacked.runnable is None
 
+    def why_not(self, name: str) -> str | None:
+        """Return why this model does not allow an attack, in a sentence."""
+        if name == "tokenizer" and self.outputs.headless:
+            return "The outputs for different tokens cannot be compared."
+        return ATTACKS[name].why_not(Setup(self.original.path, self.release, self.keys[0], self.text, self.scratch))
+
     def tuned(self, name: str, seed: int) -> Outcome:
         """Attack the release with the least strength at which none of the attacker's own marks is found.
 
         It is found by bisection: at the next weaker strength, one of these marks is found. If one is found at every
         strength, the greatest is used.
         """
-        ladder = LADDERS[name]
+        ladder = (LADDERS | TRAINED)[name]
         low, high = -1, len(ladder) - 1
         odds = self._own_after(name, ladder[high], seed)
         while odds > FOUND_LOG10_RISK and high - low > 1:
@@ -211,7 +233,7 @@ class Attacker:
         bound. The attack that leaves the weakest evidence becomes the step.
         """
         key, path = self.own_marks[0]
-        mine, before = irwm.open_checkpoint(self.release), reference(path, self.text, self.tokens)
+        mine, before = irwm.open_checkpoint(self.release), reference(path, self.measured, self.tokens)
 
         def tried(steps: Steps) -> tuple[float, float]:
             """Return the cost of these steps on the attacker's own copy, and the log10 odds of its mark."""
@@ -223,6 +245,8 @@ class Attacker:
         for number in range(1, steps_of_search + 1):
             best = None
             for name, ladder in LADDERS.items():
+                if self.why_not(name) is not None:
+                    continue
                 low, high = -1, len(ladder)  # the greatest strength within the bound is found by bisection
                 while high - low > 1:
                     middle = (low + high) // 2
@@ -340,16 +364,18 @@ def carried_out(
             for name, inside, head in UNEVEN:
                 label = f"{name} {inside:g}, in the head {head:g}"
                 tasks.append((LISTED, label, partial(attacker.uneven, label, name, inside, head, seed)))
-    if LITERATURE in groups:
-        for name in PUBLISHED if every else PUBLISHED[:1]:
-            if name == "tokenizer" and attacker.outputs.headless:
-                yield f"{attacker.name}, {attacker.preset}, {name}: the outputs for different tokens cannot be compared"
-                continue
+    wanted = [(LITERATURE, name) for name in (PUBLISHED if every else PUBLISHED[:1])]
+    wanted += [(TUNED, name) for name in list(LADDERS | TRAINED)[: None if every else 1]]
+    for group, name in wanted:
+        if group not in groups:
+            continue
+        if (why := attacker.why_not(name)) is not None:
+            yield f"{attacker.name}, {attacker.preset}, {name}: {why}"
+        elif group == TUNED:
+            tasks.append((TUNED, name, partial(attacker.tuned, name, seed)))
+        else:
             for label, steps in _of_attack(ATTACKS[name], every):
                 tasks.append((LITERATURE, label, partial(attacker.carry_out, label, steps, seed)))
-    if TUNED in groups:
-        tuned = list(LADDERS)[: None if every else 1]
-        tasks += [(TUNED, name, partial(attacker.tuned, name, seed)) for name in tuned]
     if SEARCHED in groups:
         for bound in (FREE, EXPENSIVE) if every else (FREE,):
             search = partial(attacker.searched, bound, seed, STEPS_OF_SEARCH if every else 1)

@@ -37,13 +37,12 @@ from benchmarks.reproduce import (
     scripts,
     survival,
 )
-from benchmarks.reproduce.bench import FULL, QUICK, Bench
+from benchmarks.reproduce.bench import FULL, QUICK, TRAINED_ON, Bench, split_text
 from benchmarks.reproduce.models import Model, ModelError, open_models
 from benchmarks.reproduce.page import Page, Record, table
 from benchmarks.sources import digest, module_of
 from benchmarks.written import stamp
 from irwm.errors import IrwmError
-from irwm.inference import default_text
 
 ROOT = Path(__file__).resolve().parents[2]
 # Timings first, while no other work runs; survival early, since the others reuse most of its trials.
@@ -56,8 +55,8 @@ PAGES = (
     survival, adaptive,
 )  # fmt: skip
 EXPERIMENTS: dict[str, ModuleType] = {module.NAME: module for module in PAGES}
-_TRAINED_ON = 0.6  # share of the text that attackers train on; utility is measured on the rest
-_FEWEST_CHARACTERS = 4000
+# Experiments that train all weights of a model.
+TRAINING = {"finetuning", "survival", "attacks", "adaptive"}
 
 
 def run(
@@ -89,6 +88,12 @@ def run(
     return written
 
 
+def _preface(page: Page, about: Record, name: str) -> None:
+    command = f"{about['command']} --only {name}"
+    page.text(stamp(command, digest(module_of("benchmarks.reproduce", command))).rstrip())
+    page.text(f"`{command}`. [Models, machine and all experiments](README.md).")
+
+
 def _measured(bench: Bench, module: ModuleType, names: Sequence[str]) -> Record:
     made: Record = bench.kept(module.NAME, lambda: {"models": names, "results": module.measure(bench)})
     return made
@@ -100,16 +105,11 @@ def spent(began: float) -> str:
     return f"{(time.monotonic() - began) / 60:.0f} minutes, {minutes:.0f} of the processor"
 
 
-def _preface(page: Page, about: Record, name: str) -> None:
-    command = f"{about['command']} --only {name}"
-    page.text(stamp(command, digest(module_of("benchmarks.reproduce", command))).rstrip())
-    page.text(f"`{command}`. [Models, machine and all experiments](README.md).")
-
-
 def _overview(out: Path, about: Record, lines: dict[str, str]) -> Path:
     text = [
         "# The paper's experiments, reproduced",
         "",
+        stamp(about["command"], digest("benchmarks.reproduce")),
         f"Written by `{about['command']}` (`make reproduce`), which runs every experiment of *Invariant-based Robust "
         "Weights Watermark for Large Language Models* (arXiv:2507.08288) on your own model folders. No page is "
         "edited manually. The paper's numbers, if there are any, are next to ours. Each page ends with all differences "
@@ -150,7 +150,7 @@ def _overview(out: Path, about: Record, lines: dict[str, str]) -> Path:
         "- The paper's invariant, as printed, is one number, but d numbers are needed. It counts by > in listings and "
         "by ≥ in the equations. It does not define \"detection rate\". method.md explains how we read each of these, "
         "and [the published scripts](scripts.md) how others did.",
-        f"- Attackers train on the first {100 * _TRAINED_ON:.0f} % of {about['text']}; utility is measured on "
+        f"- Attackers train on the first {100 * TRAINED_ON:.0f} % of {about['text']}; utility is measured on "
         f"at most {about['tokens']} tokens of the rest.",
         f"- {about['machine']}; {about['versions']}. Seeds are fixed: a second run gives the same numbers, apart from "
         f"seconds and rounding on other processors.{about['took']}",
@@ -176,28 +176,6 @@ def _about(options: argparse.Namespace, bench: Bench) -> dict[str, Any]:
         "machine": f"{bench.cores} cores, {bench.workers} trials at a time, models on {bench.device}",
         "versions": packages,
     }
-
-
-def _text(file: Path | None) -> tuple[str, str]:
-    """The part that attackers train on, and the part that utility is measured on.
-
-    Raises:
-        ModelError: the text is too short for both.
-    """
-    try:
-        text = default_text() if file is None else file.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise ModelError("Cannot read this text", file=file, found=str(error)) from error
-    if len(text) < _FEWEST_CHARACTERS:
-        raise ModelError(
-            "this text is too short", file=file, expected=f"{_FEWEST_CHARACTERS} characters", found=str(len(text))
-        )
-    lines = text.splitlines(keepends=True)
-    kept, size = 0, 0
-    while size < _TRAINED_ON * len(text) and kept < len(lines) - 1:
-        size += len(lines[kept])
-        kept += 1
-    return "".join(lines[:kept]), "".join(lines[kept:])
 
 
 def _prepare(cache: Path, only: Sequence[str], settings: Record, models: Sequence[Model], resume: bool) -> None:
@@ -235,7 +213,7 @@ def needed(models: Sequence[Model], only: Sequence[str], workers: int, device: s
     """
     largest = max(models, key=lambda model: model.parameters)
     running, trained = (f"{times * 4 * workers * largest.parameters / 1e9:.1f} GB" for times in (1, 4))
-    training = f", and {trained} while it is fine-tuned" if {"finetuning", "survival"} & set(only) else ""
+    training = f", and {trained} while it is fine-tuned" if TRAINING & set(only) else ""
     return f"On {device} {largest.name} takes at least {running} of memory{training}"
 
 
@@ -264,7 +242,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     began = time.monotonic()
     try:
         models = open_models(options.models)
-        train, measured = _text(options.text)
+        train, measured = split_text(options.text)
         sizes = QUICK if options.quick else FULL
         text = hashlib.sha256((train + measured).encode()).hexdigest()
         _prepare(cache, only, {"sizes": repr(sizes), "device": options.device, "text": text}, models, options.resume)

@@ -22,7 +22,7 @@ NAME, TITLE = "attacks", "Table 1: which attacks the mark resists"
 # The paper's column, our attacks in it, the strengths (None: all numbers of training steps of the run).
 COLUMNS: tuple[tuple[str, str, tuple[str, ...], tuple[float, ...] | None], ...] = (
     ("FT", "fine-tuning", ("finetune", "lora", "layer0"), None),
-    ("Prun.", "pruning", ("prune",), (0.1, 0.3)),
+    ("Prun.", "pruning", ("prune", "prune-neurons"), (0.1, 0.3)),
     ("Quan.", "quantisation", ("round",), (8, 4)),
     ("Perm.", "permutation", ("permute-residual", "reorder-heads", "reorder-neurons", "reorder-tokens"), (1,)),
     ("Scal.", "scaling", ("rescale", "regain", "flip-signs"), (1,)),
@@ -107,7 +107,7 @@ def write(page: Page, results: dict[str, Any], models: list[Record]) -> None:
         ("attack", "paper", *(f"{what}, {mode}" for mode in MODES for what in ("found", "paper's rule met"))),
         rows,
     )
-    _of_others(page, results["others"])
+    _as_printed(page, ran, results["others"])
     _contradictions(page, ran)
     for model in models:
         page.heading(model["name"])
@@ -148,27 +148,41 @@ def headline(results: dict[str, Any]) -> str:
     )
 
 
-def _of_others(page: Page, others: list[Record]) -> None:
-    """The table's other rows: as printed, and our implementations of these methods under the same attacks."""
-    if not others:
-        return
-    page.heading("The other rows of the table")
-    models = ", ".join(dict.fromkeys(row["model"] for row in others))
+def _as_printed(page: Page, ran: list[Record], others: list[Record]) -> None:
+    """The table as the paper prints it, with what was found here, and what contradicts it."""
+    page.heading("The paper's table, and what is found here")
+    measured = dict.fromkeys(row["model"] for row in others)
     page.text(
-        f"Our own implementations ([choices](../peers.md)), each on its own release of {models}, read as their authors "
-        "do. A cell shows what the paper says, and in how many attacked releases the mark is found."
+        "A cell shows what the paper says, and in how many attacked releases the mark is found. Ours: all three modes "
+        "on all models. The two others: our own implementations ([choices](../peers.md)), each on its own release of "
+        f"{', '.join(measured) or 'a ' + _FAMILY + ' model, which is not among these'}, read as their authors do. "
+        "Sin.: one owner; Mul.: many recipients."
     )
     shorts = [short for short, *_ in COLUMNS]
-    rows = []
-    for other, says in paper.RESISTS.items():
-        cells = [other]
-        for short, resists in zip(shorts, says, strict=True):
-            here = [row["found"] for row in others if (row["other"], row["column"]) == (other, short)]
-            cells.append(
-                f"{'resists' if resists else 'not'}; {f'{sum(here)} of {len(here)}' if here else 'not measured'}"
-            )
+    rows, contradicted = [], []
+    for method, says in paper.RESISTS.items():
+        one, many, *resists = says
+        cells = [method, *("yes" if each else "no" for each in (one, many))]
+        for short, does in zip(shorts, resists, strict=True):
+            if method == paper.OURS:
+                here = [each["readings"][OURS]["verdict"] == "found" for each in ran if each["column"] == short]
+            else:
+                here = [row["found"] for row in others if (row["other"], row["column"]) == (method, short)]
+            count = f"{sum(here)} of {len(here)}" if here else "not measured"
+            cells.append(f"{'resists' if does else 'not'}; {count}")
+            if here and method != paper.OURS and (all(here) is not does):
+                contradicted.append(
+                    f"{method}, {short}: the paper says {'resists' if does else 'not'}; found in {count}"
+                )
         rows.append(cells)
-    page.table(("method", *shorts), rows)
+    page.table(("method", "Sin.", "Mul.", *shorts), rows)
+    page.text(
+        "Col. of the others is not measured: neither method has a rule for a suspect made from several recipients' "
+        "copies, and their papers do not describe keys of recipients."
+    )
+    if contradicted:
+        page.text("**What contradicts the rows of the others:**")
+        page.bullets(*contradicted)
 
 
 def _contradictions(page: Page, ran: list[Record]) -> None:
@@ -187,14 +201,14 @@ def _contradictions(page: Page, ran: list[Record]) -> None:
             )
     if not lines:
         return
-    page.text("**Differences from the paper's table:**")
+    page.text("**What contradicts our row:**")
     page.bullets(*lines)
     if any(line.startswith("collusion") for line in lines):
         page.text(
             "For the paper, the mark resists collusion if more than half of the ranks are in the top 50 %. This is "
-            "far weaker than its own rule of ρ in l. Its figure falls with every copy, as ours does ([Collusion]"
-            "(collusion.md)). In a mean of c copies each mark has 1/c of its strength, and the other copies' values "
-            "are noise to it."
+            "far weaker than its own rule of ρ in l. Its figure is blank in the source; ours falls with every copy "
+            "([Collusion](collusion.md)). In a mean of c copies each mark has 1/c of its strength, and the other "
+            "copies' values are noise to it."
         )
     if any(not line.startswith("collusion") for line in lines):
         page.text(

@@ -11,12 +11,16 @@ from pathlib import Path
 from typing import Any
 
 import irwm
-from benchmarks.reproduce.models import Model, parameters_of
+from benchmarks.reproduce.models import Model, ModelError, parameters_of
 from benchmarks.reproduce.trials import Record, Spec, run_all, side_by_side
 from irwm.attacks.attack import Attack
 from irwm.attacks.catalogue import STEPS
+from irwm.inference import default_text
 
 SECRET = bytes(range(32))
+# The share of the text that attackers train on; utility is measured on the rest.
+TRAINED_ON = 0.6
+_FEWEST_CHARACTERS = 4000
 # Above this number of parameters a training step takes seconds on a core, so only the fewest steps are tried.
 _LARGE = 10_000_000
 
@@ -145,10 +149,6 @@ class Bench:
         """Return the numbers of fine-tuning steps: without a GPU, only the smallest for large models."""
         return self.sizes.steps[:1] if self._slow(model) else self.sizes.steps
 
-    def colluders(self, model: Model) -> tuple[int, ...]:
-        """Return the numbers of copies: without a GPU, only powers of two for large models."""
-        return tuple(n for n in self.sizes.colluders if n & (n - 1) == 0) if self._slow(model) else self.sizes.colluders
-
     def _slow(self, model: Model) -> bool:
         return model.parameters > _LARGE and self.device == "cpu"
 
@@ -193,3 +193,25 @@ class Bench:
             scratch=self.scratch,
             device=self.device,
         )
+
+
+def split_text(file: Path | None) -> tuple[str, str]:
+    """Return the part that attackers train on, and the part that utility is measured on.
+
+    Raises:
+        ModelError: the text is too short for both.
+    """
+    try:
+        text = default_text() if file is None else file.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ModelError("Cannot read this text", file=file, found=str(error)) from error
+    if len(text) < _FEWEST_CHARACTERS:
+        raise ModelError(
+            "this text is too short", file=file, expected=f"{_FEWEST_CHARACTERS} characters", found=str(len(text))
+        )
+    lines = text.splitlines(keepends=True)
+    kept, size = 0, 0
+    while size < TRAINED_ON * len(text) and kept < len(lines) - 1:
+        size += len(lines[kept])
+        kept += 1
+    return "".join(lines[:kept]), "".join(lines[kept:])

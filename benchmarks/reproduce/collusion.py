@@ -29,7 +29,7 @@ def measure(bench: Bench) -> dict[str, Any]:
     sizes = bench.sizes
     tasks: dict[str, Task] = {
         f"{model.name} {t} {scale}": (
-            model.name, model.path, t, scale, bench.colluders(model), bench.scratch, bench.device
+            model.name, model.path, t, scale, bench.sizes.colluders, bench.scratch, bench.device
         )
         for model in bench.models
         for t in sizes.collusion_lengths
@@ -79,7 +79,8 @@ def write(page: Page, results: dict[str, Any], models: list[Record]) -> None:
     curves = results["curves"]
     page.text(
         "The paper: with more colluders, fewer ranks are in the top 50 %, where chance gives .5. With t = 5 and scale "
-        f"1000 it detects up to 8 colluders on Llama3-8B. Its figure has no numbers. Here: {headline(results)}.",
+        "1000 it detects up to 8 colluders on Llama3-8B. Its figures are blank in the source. "
+        f"Here: {headline(results)}.",
     )
     page.figure("halves", _figure(results, models), "Share of ranks in the top 50 % over the number of copies averaged")
     for model in models:

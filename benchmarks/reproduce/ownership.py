@@ -8,6 +8,7 @@ from typing import Any
 
 import irwm
 from benchmarks.reproduce.bench import SECRET, Bench
+from benchmarks.reproduce.models import SINGLE, parameters_of
 from benchmarks.reproduce.page import Page, Record, odds
 from benchmarks.reproduce.trials import number
 from irwm.ownership import Claim, resolve
@@ -36,13 +37,14 @@ def one(task: Task) -> list[dict[str, Any]]:
     original = irwm.open_checkpoint(path)
     with tempfile.TemporaryDirectory(dir=scratch) as folder:
         root = Path(folder)
-        key = irwm.generate_key(original, secret=SECRET, owner="Owner")
+        params = parameters_of(SINGLE, original.hidden_size)
+        key = irwm.generate_key(original, params, SECRET, "Owner")
         release = irwm.open_checkpoint(irwm.insert(original, key, root / "M1", device=device).path)
         ours = Claim("Owner", original, key, release)
-        his = irwm.generate_key(release, secret=bytes([2]) * 32, owner="Attacker")
+        his = irwm.generate_key(release, params, bytes([2]) * 32, "Attacker")
         twice = irwm.open_checkpoint(irwm.attacks.mark_again(release.path, root / "M12", his))
         back = irwm.open_checkpoint(irwm.attacks.subtract_mark(release.path, root / "Mo-back", his))
-        new = irwm.generate_key(back, secret=bytes([4]) * 32, owner="Attacker")
+        new = irwm.generate_key(back, params, bytes([4]) * 32, "Attacker")
         forged = irwm.open_checkpoint(irwm.insert(back, new, root / "M1-back", device=device).path)
         theirs = {
             "second mark": Claim("Attacker", release, his, twice),

@@ -1,4 +1,5 @@
-"""The paper's numbers: arXiv 2507.08288, section 5 and appendix D, copied from its tables. Its figures have no numbers.
+"""The paper's numbers: arXiv 2507.08288, section 5 and appendix D, copied from its tables. Its figures are blank in the
+source.
 
 Model names are the paper's.
 """
@@ -10,10 +11,13 @@ from statistics import fmean
 MODELS = ("Gemma-2B", "Phi3-4B", "Llama3-8B")
 LENGTHS = (5, 10, 15, 20)
 
-# Table 1: which attacks the other methods resist, in the columns FT, Prun., Quan., Perm., Scal., Revers., Col.
+# Table 1: whether methods serve one owner and many recipients, and which attacks they resist, in the columns Sin.,
+# Mul., FT, Prun., Quan., Perm., Scal., Revers., Col.
+OURS = "Ours"
 RESISTS = {
-    "EmMark": (True, False, True, False, False, False, False),
-    "Fernandez": (True, True, True, False, True, True, False),
+    "EmMark": (True, True, True, False, True, False, False, False, False),
+    "Fernandez": (True, True, True, True, True, False, True, True, False),
+    OURS: (True,) * 9,
 }
 
 # Section 5.3, computed with equations 1 to 3.

@@ -31,7 +31,7 @@ def write(page: Page, results: dict[str, Any], models: list[Record]) -> None:
     trials = [each for each in results["trials"] if each["readings"]]
     page.text(
         "The paper: nearly 100 % at .1 for all models; beyond .3 the models' accuracy falls so much that detection "
-        f"does not matter. Its figure has no numbers. Here: {headline(results)}.",
+        f"does not matter. Its figure is blank in the source. Here: {headline(results)}.",
         "The paper zeroes neurons by a global method and does not state which ones, so this page shows two kinds: the "
         "smallest weights of the whole model, and hidden units of the MLPs. The hidden units are neither in the "
         "embedding nor in A, so pruning them does not change the reading.",
@@ -45,11 +45,12 @@ def write(page: Page, results: dict[str, Any], models: list[Record]) -> None:
             for each in trials
         ],
     )  # fmt: skip
-    page.figure(
-        "survival",
-        _figure([each for each in trials if each["attack"] == WEIGHTS], models),
-        "Share of positions and perplexity over the share of weights pruned",
-    )
+    for attack, words in WORDS.items():
+        page.figure(
+            words,
+            _figure([each for each in trials if each["attack"] == attack], models, words),
+            f"Share of positions and perplexity over the share of {words} pruned",
+        )
     page.settings(
         (
             (
@@ -90,9 +91,11 @@ def _said(trials: list[Record], attack: str) -> str:
     return "; ".join(parts)
 
 
-def _figure(trials: list[Record], models: list[Record]) -> Any:
+def _figure(trials: list[Record], models: list[Record], words: str) -> Any:
     names = [model["name"] for model in models]
-    figure, axes = figures.grid(2, len(names), "Pruned: what is left of the mark, and of the model", height=2.3)
+    figure, axes = figures.grid(
+        2, len(names), f"Pruned {words}: what is left of the mark, and of the model", height=2.3
+    )
     for column, name in enumerate(names):
         upper, lower = axes[0][column], axes[1][column]
         upper.set_title(name)
@@ -112,7 +115,7 @@ def _figure(trials: list[Record], models: list[Record]) -> Any:
         else:
             figures.times(lower, "perplexity, times")
         figures.shares(upper, 0.2)
-        lower.set_xlabel("weights pruned, %")
+        lower.set_xlabel(f"{words} pruned, %")
         figures.ticks(upper, (10, 30, 50, 70, 90), ("10", "30", "50", "70", "90"))
         lower.set_xticks([10, 30, 50, 70, 90])
     axes[0][0].set_ylabel("positions below β")

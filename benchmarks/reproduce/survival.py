@@ -63,7 +63,7 @@ def write(page: Page, results: dict[str, Any], models: list[Record]) -> None:
         f"release's. Here: {headline(results)}.",
         "An encoder without an output head has no perplexity. It counts as usable if its hidden states have a mean "
         f"cosine of at least {ALIKE} with the release's; this limit is arbitrary. Single is a mark without noise. "
-        "Multi has noise, so the recipient is traced too.",
+        "Multi and hidden have noise, so the recipient is traced too.",
     )
     page.heading("Usable and not found")
     missed = misses(trials)

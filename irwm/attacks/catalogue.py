@@ -163,9 +163,21 @@ def _with_numbers(setup: Setup, copy: Path, out: Path) -> Attacked:
 
 def _merge(method: str, setup: Setup, value: float | str, out: Path) -> Attacked:
     share = float(value)
-    if method in ("task arithmetic", "ties", "dare"):
+    if method == "task arithmetic":
         return Attacked(merge([setup.release], out, method, [1 - share], setup.original))
     return Attacked(merge([setup.release, setup.original], out, method, [1 - share, share]))
+
+
+def _merge_tuned(method: str, setup: Setup, value: float | str, out: Path) -> Attacked:
+    share, other = float(value), setup.scratch / "other"
+    finetune(
+        setup.original, other, setup.text, _STEPS_AT_RATE, _RATE,
+        seed=setup.seed, device=setup.device, progress=setup.progress,
+    )  # fmt: skip
+    try:
+        return Attacked(merge([setup.release, other], out, method, [1 - share, share], setup.original, seed=setup.seed))
+    finally:
+        shutil.rmtree(other)
 
 
 def _drop(setup: Setup, value: float | str, out: Path) -> Attacked:
@@ -514,9 +526,17 @@ _ALL: tuple[Attack, ...] = (
             interval=_ANY_SHARE,
         )
         for name, method in (
-            ("linear", "linear"), ("slerp", "slerp"), ("arithmetic", "task arithmetic"), ("ties", "ties"),
-            ("dare", "dare"),
+            ("linear", "linear"), ("slerp", "slerp"), ("arithmetic", "task arithmetic"),
         )
+    ),
+    *(
+        Attack(
+            f"merge-{name}", f"Merged ({name.upper()})",
+            f"The copy and a fine-tune of the unmarked original, trained for {_STEPS_AT_RATE} steps, are merged.",
+            MIXING, "share of the other model", _shares(0.25, 0.5, 0.75), partial(_merge_tuned, name), reads=BOTH,
+            interval=_ANY_SHARE,
+        )
+        for name in ("ties", "dare")
     ),
     Attack(
         "rival", "Marked again", "Rivals mark the release with their own keys.", MIXING, "rivals",
@@ -575,8 +595,8 @@ _ALL: tuple[Attack, ...] = (
     Attack(
         "rebuilt-rows", "Rows rebuilt from others",
         "Every row of the embedding and the output head is replaced by a combination of other rows.",
-        ADAPTIVE, "rows combined", _numbers("row", 128, 64, 32), _of_release(adaptive.rebuild_rows, int, seeded=True),
-        interval=_up_to("row", 4096),
+        ADAPTIVE, "rows combined", _numbers("row", 128, 64, 32, 16, 8, 4),
+        _of_release(adaptive.rebuild_rows, int, seeded=True), interval=_up_to("row", 4096),
     ),
     Attack(
         "push", "Embedding pushed away",

@@ -267,6 +267,8 @@ class _Builder:
         stated = self.config.tie(head_stored=head_name is not None)
         # If the key is missing, the model type's default applies. A default of "untied" is wrong if no head is stored:
         # then the head can only be the embedding.
+        if self.family.decoder_head:
+            stated = False
         tied = stated if stated is not None else self.config.switch("tie_word_embeddings") or head_name is None
         if name is None:
             if not tied or head_name is None:
@@ -294,6 +296,11 @@ class _Builder:
                 "The config ties the output head to the embedding, but the files contain both. The transformers "
                 "library ties them only if their values are equal."
             )
+        if self.family.decoder_head and self.shapes[name] != shape:
+            self.notes.append(
+                "The decoder's embedding, which is also the output head, has another shape, so it is not marked."
+            )
+            return None
         if lacking := self.family.headless_rows:
             self._ref(name, (shape[0] - lacking, shape[1]))
             self.notes.append(f"The output head lacks the last {lacking} rows of the embedding and is not marked.")

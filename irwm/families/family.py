@@ -266,6 +266,8 @@ class Family:
             them.
         embedding_scale: the factor on the embedding: "one", "sqrt(hidden_size)", or the config key of it.
         clip: the config key for the limit on q and k, None if the family has none.
+        decoder_head: whether the output head is the embedding of a decoder, to which the config ties it, and not this
+            embedding.
         headless_rows: the number of last rows of the embedding that have no word, and that the output head lacks.
         layer: the path of layer 0, after `Prefix.body`.
         layer_count: the config key of the number of layers.
@@ -305,6 +307,7 @@ class Family:
     k_norm: NormRole | None = None
     embedding_scale: str = "one"
     clip: str | None = None
+    decoder_head: bool = False
     headless_rows: int = 0
     layer_names: tuple[str, ...] = ()
     variants: tuple[Variant, ...] = ()

@@ -33,6 +33,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     some.add_argument("--task-folder", type=Path, help="a folder with your own tasks")
     some.add_argument("--limit", type=int, help="maximum number of questions per task (default: all)")
     some.add_argument("--batch", type=int, default=1, help="questions per batch (default: %(default)s)")
+    some.add_argument("--shots", type=int, help="examples before each question (default: the task's own number)")
     some.add_argument("--download", action="store_true", help="let the harness download missing data")
     for command in (two, some):
         command.add_argument("--device", default="cpu", help="cpu or cuda (default: %(default)s)")
@@ -73,6 +74,7 @@ def _benchmark(options: argparse.Namespace) -> dict[str, object]:
                 device=options.device,
                 limit=options.limit,
                 batch=options.batch,
+                shots=options.shots,
             )
         ]
         for model in options.models

@@ -48,6 +48,7 @@ def evaluate(
     device: str = "cpu",
     limit: int | None = None,
     batch: int = 1,
+    shots: int | None = None,
 ) -> tuple[Score, ...]:
     """Run tasks of the harness on a model, in float32 on the weights as stored.
 
@@ -60,6 +61,7 @@ def evaluate(
         task_folder: a folder of your own tasks.
         limit: maximum questions of each task.
         batch: questions per batch.
+        shots: examples before each question; None for the task's own number.
 
     Returns:
         Every figure of every task, in the order of their names.
@@ -93,6 +95,7 @@ def evaluate(
             device=device,
             limit=limit,
             batch_size=batch,
+            num_fewshot=shots,
             log_samples=False,
             **dict.fromkeys(("random_seed", "numpy_random_seed", "torch_random_seed", "fewshot_random_seed"), 0),
         )

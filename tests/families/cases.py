@@ -75,6 +75,10 @@ _T5 = {
     "layer_norm_epsilon": 1e-2,
 }  # fmt: skip
 
+# A whole root of the width: the running model rounds it to its own dtype, and the reference runs in float32.
+_STACK = {**_OWN_HEAD_DIM, "hidden_size": 64, "num_attention_heads": 4}
+_T5GEMMA = {"encoder": _STACK, "decoder": _STACK, "vocab_size": VOCABULARY}
+
 CASES: dict[str, tuple[str, dict[str, Any]]] = {
     "llama": ("llama", _DECODER),
     "llama, biases and own head_dim": ("llama", {**_OWN_HEAD_DIM, "attention_bias": True}),
@@ -204,6 +208,7 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
     "t5": ("t5", _T5),
     "mt5": ("mt5", _T5),
     "umt5": ("umt5", _T5),
+    "t5gemma": ("t5gemma", _T5GEMMA),
 }
 
 _SIGHT = {"depth": 1, "hidden_size": 32, "intermediate_size": 16, "num_heads": 2, "patch_size": 4}

@@ -21,6 +21,7 @@ from transformers import (
     MODEL_MAPPING,
     AutoModel,
     T5ForConditionalGeneration,
+    T5GemmaForConditionalGeneration,
 )
 
 from tests.families.cases import CASES, WRAPPERS
@@ -32,7 +33,9 @@ _MASKED = {
 }
 # Language models that transformers loads only inside a multimodal one.
 _INSIDE_ONLY = {"qwen3_omni_moe_text": "qwen3_omni_moe_thinker", "step3p5": "step3p7", "mllama_text_model": "mllama"}
-_ENCODER_DECODERS = {"t5", "mt5", "umt5"}
+_ENCODER_DECODERS = {
+    **dict.fromkeys(("t5", "mt5", "umt5"), T5ForConditionalGeneration), "t5gemma": T5GemmaForConditionalGeneration
+}  # fmt: skip
 # They multiply q or k by the softmax's factor before the product, the others multiply the product.
 _SCALED_BEFORE = {"opt", "deberta-v2"}
 
@@ -51,7 +54,7 @@ def tiny_model(case: str, seed: int = 0) -> torch.nn.Module:
     if model_type in _INSIDE_ONLY:
         return wrapped_model(_INSIDE_ONLY[model_type], seed)
     config = CONFIG_MAPPING[model_type](**settings)
-    made = T5ForConditionalGeneration if model_type in _ENCODER_DECODERS else class_of(config)
+    made = _ENCODER_DECODERS.get(model_type) or class_of(config)
     return randomise(made(config))
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from operator import attrgetter
 from typing import Any
 
 import pytest
@@ -16,13 +17,17 @@ from irwm.families.family import families
 from tests.families.cases import CASES, VOCABULARY
 from tests.families.reference import FOREIGN, config_of, shapes_of
 
+# Its hub's files and those of transformers differ, so it has its own test in test_wrappers.
+ELSEWHERE = "molmo2"
+
 
 @pytest.mark.parametrize("case", CASES)
 def test_every_family_is_recognised_by_its_config(case: str) -> None:
     model_type, settings = CASES[case]
     layout = recognise(config_of(case), shapes_of(case))
     assert model_type in next(family for family in families() if family.name == layout.family).model_types
-    heads = next(settings[key] for key in ("num_attention_heads", "n_head", "n_heads", "num_heads") if key in settings)
+    stack = settings.get("encoder", settings)
+    heads = next(stack[key] for key in ("num_attention_heads", "n_head", "n_heads", "num_heads") if key in stack)
     assert (layout.vocab_size, layout.heads) == (VOCABULARY, heads)
     if "llama" in case or "qwen3" in case:
         assert layout.head_dim == (20 if "head_dim" in settings else 12), "an equal share if it is not stated"
@@ -40,6 +45,8 @@ def test_every_family_and_variant_has_a_runnable_case() -> None:
     """Their scores are compared with the running model's; families without scores have separate tests."""
     ran = {model_type for model_type, _ in CASES.values()}
     for family in families():
+        if family.name == ELSEWHERE:
+            continue
         if family.projections is not None:
             assert set(family.model_types) <= ran, family.name
         for variant in family.variants:
@@ -72,9 +79,11 @@ def test_family_defaults_equal_transformers(family: Any) -> None:
             # A key that only some types of the family have.
             read -= {None} | {"use_qk_norm"} - theirs.keys()
             # A nested key has a separate class for its defaults.
-            nested = [key.split(".") for key in read if "." in key]
+            spelled = {key: family.spellings.get(key, (key,))[0] for key in read - {None}}
             whole = CONFIG_MAPPING[model_type]()
-            theirs |= {f"{part}.{key}": getattr(getattr(whole, part), key) for part, key in nested}
+            theirs |= {key: attrgetter(path)(whole) for key, path in spelled.items() if "." in path}
+        if family.decoder_head:  # tied to the decoder's embedding
+            read -= {"tie_word_embeddings"}
         ours = {key: defaults.get(key) for key in read}
         assert ours == {key: theirs.get(key) for key in ours}
 

@@ -15,14 +15,14 @@ from transformers import CONFIG_MAPPING, AutoModelForImageTextToText
 import irwm
 from irwm.families.family import families, inner_type
 from irwm.scheme.invariant import Layer0
-from tests.families.cases import WRAPPERS
-from tests.families.reference import load_as_float32, model_scores, wrapped_model
+from tests.families.cases import CASES, WRAPPERS
+from tests.families.reference import load_as_float32, model_scores, randomise, wrapped_model
 from tests.families.test_embedding_only import MODELS
 from tests.families.test_embedding_only import write as write_without_scores
 from tests.families.test_scores import QUERIES, REFERENCES, TOLERANCE, relative_error
 
-# Gemma 3n and a whole omni model have separate tests below.
-ELSEWHERE = {"qwen3_omni_moe", "gemma3n"}
+# Gemma 3n, Molmo 2 and a whole omni model have separate tests below.
+ELSEWHERE = {"qwen3_omni_moe", "gemma3n", "molmo2"}
 # It embeds texts and has no output head at all.
 HEADLESS = {"embedding_gemma2"}
 # Multimodal models whose language model has no layer-0 scores: the rest of the config.
@@ -108,6 +108,39 @@ def test_the_table_of_each_layers_vectors_is_not_the_embedding(tmp_path: Path) -
     layout = irwm.open_checkpoint(folder).layout
     assert (layout.embedding.name, layout.alternatives) == ("model.language_model.embed_tokens.weight", ())
     assert (layout.scores, layout.tied) == ("embedding", True)
+
+
+MOLMO2_SIGHT = {
+    "hidden_size": 32, "intermediate_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2,
+    "num_key_value_heads": 2, "head_dim": 16,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "changes", [{}, {"qk_norm_type": "olmo", "norm_after": True}, {"attention_bias": True}], ids=str
+)
+def test_molmo2_is_read_as_the_hub_stores_it(changes: dict[str, Any], tmp_path: Path) -> None:
+    """The files of the hub have the rows of the vocabulary in one tensor and the rows for images in another one."""
+    _, sizes = CASES["qwen3"]
+    config = CONFIG_MAPPING["molmo2"](
+        text_config={**sizes, "additional_vocab_size": 8, **changes},
+        vision_config={**MOLMO2_SIGHT, "image_size": [8, 8], "patch_size": 4},
+        adapter_config={**MOLMO2_SIGHT, "vision_feature_layer": [1, 0], "text_hidden_size": sizes["hidden_size"]},
+    )
+    torch.manual_seed(0)
+    randomise(AutoModelForImageTextToText.from_config(config)).to(torch.bfloat16).save_pretrained(tmp_path)
+    file = tmp_path / "model.safetensors"
+    tensors = load_file(file)
+    names = [f"model.transformer.wte.{part}" for part in ("embedding", "new_embedding")]
+    rows = torch.cat([tensors.pop(name) for name in names])  # transformers 5.23 writes two equal parts
+    parts = (rows[: sizes["vocab_size"]], rows[sizes["vocab_size"] :])
+    save_file({**tensors, **{name: part.clone() for name, part in zip(names, parts, strict=True)}}, file)
+    model = irwm.open_checkpoint(tmp_path)
+    assert (model.family, model.vocab_size, model.notes) == ("molmo2", sizes["vocab_size"], ())
+    assert model.layout.head is not None
+    found = Layer0(model).scores(QUERIES, REFERENCES)
+    running = model_scores(load_as_float32(tmp_path), QUERIES, REFERENCES)
+    assert relative_error(found, running) < TOLERANCE
 
 
 @pytest.mark.parametrize(

@@ -20,6 +20,7 @@ from benchmarks.adaptive.attacker import EXPENSIVE, GROUPS, LADDERS, Attacker, O
 from benchmarks.adaptive.tables import cheapest, curves
 from benchmarks.reproduce import __main__ as command
 from benchmarks.reproduce import adaptive as experiment
+from benchmarks.reproduce.bench import split_text
 from benchmarks.reproduce.page import Page
 
 FOUND = Outcome(
@@ -65,7 +66,10 @@ class Searcher(Attacker):
     """An attacker whose own mark weakens with each step of "noise" and of no other attack, at the cost of its size."""
 
     def __init__(self, tmp_path: Path) -> None:
-        self.release, self.text, self.tokens = tmp_path, "", 0
+        self.release, self.text, self.measured, self.tokens = tmp_path, "", "", 0
+
+    def why_not(self, name: str) -> str | None:
+        return None
 
     @property
     def own_marks(self) -> list[Any]:  # type: ignore[override]
@@ -172,6 +176,19 @@ def test_copy_that_does_not_run_has_no_measured_cost() -> None:
     endless = asdict(MISSED) | {"cost": "infinite"}
     said = experiment.headline({"outcomes": [stored, endless], "left_out": []})
     assert "of 1 attacked copies at a cost of at most 5 % the mark or the fingerprint is found in 1;" in said
+
+
+def test_attacker_trains_on_another_text_than_utility_is_measured_on(demo_path: Path, tmp_path: Path) -> None:
+    attacker = Attacker("demo", demo_path, "one", tmp_path)
+    assert (attacker.text, attacker.measured) == split_text(None)
+    assert attacker.text[:500] not in attacker.measured
+
+
+def test_attack_that_a_model_does_not_allow_is_named_with_its_reason(minilm_path: Path, tmp_path: Path) -> None:
+    attacker = Attacker("MiniLM", minilm_path, "one", tmp_path, tokens=256)
+    assert attacker.why_not("learn-again") == "An encoder does not predict next tokens."
+    assert attacker.why_not("tokenizer") == "The outputs for different tokens cannot be compared."
+    assert attacker.why_not("noise") is None
 
 
 @pytest.mark.slow

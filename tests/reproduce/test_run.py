@@ -35,7 +35,7 @@ def test_pages_have_numbers_settings_and_no_path(made: Path, demo_path: Path) ->
     assert "## Settings" in text
     for page in made.glob("*.md"):
         assert str(demo_path) not in page.read_text(encoding="utf-8")
-    assert (made / "pruning-survival.svg").is_file()
+    assert sorted(file.name for file in made.glob("*.svg")) == ["pruning-neurons.svg", "pruning-weights.svg"]
     assert not (made / "README.md").exists(), "the overview needs every experiment"
 
 
@@ -79,7 +79,7 @@ def test_bad_folder_or_text_is_refused_before_anything_is_written(tmp_path: Path
 
 
 def test_attackers_do_not_train_on_what_utility_is_measured_on() -> None:
-    train, measured = command._text(None)
+    train, measured = command.split_text(None)
     assert len(train) > len(measured) > 20_000
     assert not train.endswith(measured[:200])
     whole = train + measured

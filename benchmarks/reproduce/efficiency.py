@@ -23,7 +23,7 @@ NAME, TITLE = "efficiency", "Efficiency: time for insertion and extraction"
 KEYS = 10
 # The method that the paper compares with, implemented for one family.
 OTHER, _FAMILY = "Fernandez", "llama"
-# What is compared with it: the step in words, our mode, and the step.
+# Steps that are compared with it: the step in words, our mode, and the step.
 _COMPARED = (
     ("insertion in single", "single", "insert"), ("insertion in multi", "multi", "insert"),
     ("extraction", "single", "extract"),

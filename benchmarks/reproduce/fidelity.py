@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -122,6 +123,20 @@ def write(page: Page, results: dict[str, Any], models: list[Record]) -> None:
     )
     header = ("model", "vanilla", *(f"{mode}, t = {t}" for mode in (SINGLE, MULTI) for t in paper.LENGTHS))
     page.table(header, [[name, *_means(name)] for name in paper.FIDELITY])
+    _rows_of_paper(page, header[1:])
+    page.settings(
+        (
+            ("measured on", "C-Eval, MMLU, WiC, WSC, COPA, CB, BoolQ, PIQA, MultiRC, HellaSwag (OpenCompass)",
+             "the text's second part; `irwm.inference.harness` runs benchmarks if the owner has them"),
+            ("single", "t of 5 to 20, scale adjusted to each model", "the same t, scale 1000"),
+            ("multi", "t of 5 to 20, noise not given", "the same t, 10 noise coordinates of one level, scale 1000"),
+            ("hidden", "", "the same t, as many noise coordinates of each row's own level, `auto`; the preset"),
+            ("size", "2 to 8 billion parameters", "the models above; noise costs in proportion to its share of a row"),
+        )
+    )  # fmt: skip
+
+
+def _rows_of_paper(page: Page, columns: Sequence[str]) -> None:
     page.heading("The paper's tables, row by row")
     page.text(
         "The ten benchmarks are not measured here: they need data that this repository has not. Users who have them "
@@ -133,17 +148,7 @@ def write(page: Page, results: dict[str, Any], models: list[Record]) -> None:
         for name, of_model in paper.FIDELITY.items()
         for task, values in zip(paper.BENCHMARKS, of_model, strict=True)
     ]
-    page.table(("model", "benchmark", *header[1:]), rows)
-    page.settings(
-        (
-            ("measured on", "C-Eval, MMLU, WiC, WSC, COPA, CB, BoolQ, PIQA, MultiRC, HellaSwag (OpenCompass)",
-             "the text's second part; `irwm.inference.harness` runs benchmarks if the owner has them"),
-            ("single", "t of 5 to 20, scale adjusted to each model", "the same t, scale 1000"),
-            ("multi", "t of 5 to 20, noise not given", "the same t, 10 noise coordinates of one level, scale 1000"),
-            ("hidden", "", "the same t, as many noise coordinates of each row's own level, `auto`; the preset"),
-            ("size", "2 to 8 billion parameters", "the models above; noise costs in proportion to its share of a row"),
-        )
-    )  # fmt: skip
+    page.table(("model", "benchmark", *columns), rows)
 
 
 def headline(results: dict[str, Any]) -> str:

@@ -145,8 +145,8 @@ class Screened(TypedDict):
 
     `original` is the one that it resembles most, with that `likeness` (None if their tokens cannot be paired).
     `log10_risk` is None if no key was tried. `part` is the checkpoint among several in one repository or folder; "" for
-    the only one. `bytes` were read from a server, and those of a finding are kept in the folder or file `kept`; ""
-    for a suspect on this machine.
+    the only one. `bytes` were read from a server. Those of a suspect with a mark, or from an original, are kept in the
+    folder or file `kept`; "" for others.
     """
 
     part: str

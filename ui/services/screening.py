@@ -99,7 +99,7 @@ class Screen:
             IrwmError, OSError: it cannot be opened or examined.
         """
         began, before = time.monotonic(), bytes_read(path)
-        limited = _Limited(path, began + self._request.seconds, before + self._request.most_bytes)
+        limited = _Limited(path, began + self._request.seconds, before, self._request.most_bytes)
         suspect = irwm.open_checkpoint(path)
         if _is_read_by_rows(suspect):
             self._require_affordable(suspect, FEW_ROWS, max(self._request.most_bytes, _BYTES_OF_A_SKETCH))
@@ -239,16 +239,17 @@ def _likely(compared: Sequence[_Likely]) -> list[_Likely]:
 @dataclass(frozen=True, slots=True)
 class _Limited:
     """Reports that go nowhere, of work on a path that ends at a time of the monotonic clock, or when more than so many
-    bytes were read from its server."""
+    bytes were read from its server, besides those `before`."""
 
     path: Path
     until: float
+    before: int
     most_bytes: int
 
     def progress(self, done: int, total: int, what: str) -> None:
         if time.monotonic() > self.until:
             raise _too_long(what)
-        if (read := bytes_read(self.path)) > self.most_bytes:
+        if (read := bytes_read(self.path) - self.before) > self.most_bytes:
             raise OverBudgetError(
                 "this suspect needs more bytes than the budget of this watch",
                 file=self.path,

@@ -28,6 +28,7 @@ from irwm.checkpoint.remote.hosted import hosted
 from irwm.checkpoint.remote.mirror import bytes_read, discard
 from irwm.checkpoint.remote.opening import local_path
 from irwm.errors import CancelledError, IrwmError, ServerUnavailableError, path_from, printable, shown_path
+from irwm.evidence.lineage import DERIVED
 from irwm.report.sweep import keys_digest
 from storage.errors import StorageError
 from storage.job_files import JobFiles
@@ -36,7 +37,7 @@ from ui.services.device import device_of
 from ui.services.examining import Keys
 from ui.services.known_originals import KnownOriginals
 from ui.services.originals import Candidate, candidates
-from ui.services.outcomes import INCONCLUSIVE, NOT_FOUND, error_parts
+from ui.services.outcomes import FOUND, INCONCLUSIVE, NOT_FOUND, error_parts
 from ui.services.request import WatchRequest
 from ui.services.results import NO_MATCH, Screened, SourceRow, Watched, WatchRow
 from ui.services.screening import OutOfTimeError, Screen, deadline
@@ -44,7 +45,6 @@ from ui.services.stored_results import (
     FAILED,
     WATCH_ROWS,
     finding_of,
-    is_finding,
     jobs_of,
     rank,
     strength,
@@ -61,6 +61,8 @@ MOST_FINDINGS, MOST_OF_A_FOLDER, MOST_PARTS = 200, 20_000, 50
 FIRST_WAIT, LONGEST_WAIT = timedelta(hours=1), timedelta(days=7)
 # Suspects in a row that end their process, after which a process is tried without one.
 _MOST_ENDED = 3
+# Suspects in a row for which a server is unavailable, after which its other suspects are left for the next pass.
+_MOST_REFUSED = 3
 _SECONDS_BETWEEN_CHECKS = 0.5
 # Earlier results that are carried over in one piece.
 _IN_A_PIECE = 500
@@ -170,7 +172,7 @@ class Log:
         log = cls(files, compared)
         for row in watch_rows(files):
             log._keep(row)
-        log._elsewhere = {(row["address"], row["version"]): row for row in others}
+        log._elsewhere = {(row["address"], row["version"]): row for row in sorted(others, key=lambda row: row["utc"])}
         new = [row for row in own if log._is_new(row)]
         for row in new:
             log._keep(row)
@@ -201,17 +203,19 @@ class Log:
         self._keep(row)
         return row
 
-    def is_due(self, suspect: Listed) -> bool:
-        """Whether to screen a suspect. A result that another source has for this version is taken from there."""
+    def take(self, suspect: Listed) -> None:
+        """Takes the latest result that another source has for this version, if this source has none yet."""
         place = suspect.address, suspect.version
-        if not suspect.version:
-            return True
-        row, other = self._rows.get(place), self._elsewhere.get(place)
-        if row is None and other is not None and other["error"] is None and not self._is_old(other):
-            row = {**other, "source": suspect.source, "name": suspect.name}
+        other = self._elsewhere.get(place) if suspect.version and place not in self._rows else None
+        if other is not None and other["error"] is None and not self._is_old(other):
+            row: WatchRow = {**other, "source": suspect.source, "name": suspect.name}
             self._files.append(WATCH_ROWS, _line(row))
             self._keep(row)
-        if row is None:
+
+    def is_due(self, suspect: Listed) -> bool:
+        """Whether to screen a suspect."""
+        row = self._rows.get((suspect.address, suspect.version))
+        if row is None or not suspect.version:
             return True
         if row["error"] is not None:
             waited = self._time() - datetime.fromisoformat(row["utc"])
@@ -277,6 +281,7 @@ def _new_of(source: str, log: Log, most: int, others: Sequence[Listed]) -> tuple
     try:
         for suspect in _listed(source):
             row["listed"] += 1
+            log.take(suspect)
             if (suspect.address, suspect.version) not in taken and log.is_due(suspect):
                 if len(new) < most:
                     new.append(suspect)
@@ -378,7 +383,7 @@ def _screened_with(screen: Screen, address: str) -> Looked:
                 if isinstance(failed, OutOfTimeError):
                     break
         strongest = min(results, key=rank, default=None)
-        kept = is_finding(strongest)
+        kept = strongest is not None and (strongest["word"] == FOUND or strongest["lineage"] == DERIVED)
     finally:
         if made_here and not kept:  # a watch of a thousand models would fill the disk
             discard(path)
@@ -443,21 +448,21 @@ class _Pool:
             IrwmError: several processes in a row ended, and one without a suspect does too.
         """
         left, total, ended = dict.fromkeys(suspects), len(suspects), 0
-        down: set[str] = set()
+        trouble: Counter[str] = Counter()
         while left:
             suspicious: list[Listed] = []
             workers = min(os.cpu_count() or 1, -(-len(left) // _FOR_EACH)) if self.device == "cpu" else 1
-            for suspect, result in self._together(list(left), workers, total, down):
+            for suspect, result in self._together(list(left), workers, total, trouble):
                 if result is None:
                     suspicious.append(suspect)
                 else:
                     del left[suspect]
                     yield suspect, result
-            for suspect in [each for each in left if each not in suspicious and _server(each) in down]:
+            for suspect in [each for each in left if each not in suspicious and _is_down(each, trouble)]:
                 del left[suspect]
                 yield suspect, None
             for suspect in suspicious:  # one of them ended the process of all
-                ((_, result),) = self._together([suspect], 1, total, set())
+                ((_, result),) = self._together([suspect], 1, total, Counter())
                 del left[suspect]
                 ended = ended + 1 if result is None else 0
                 yield suspect, (None, error_parts(_ended())) if result is None else result
@@ -475,12 +480,13 @@ class _Pool:
                 raise _ended() from None
 
     def _together(
-        self, suspects: Sequence[Listed], workers: int, total: int, down: set[str]
+        self, suspects: Sequence[Listed], workers: int, total: int, trouble: Counter[str]
     ) -> Iterator[tuple[Listed, Looked | None]]:
         """Results until all are there, or a process ends; None for those that were being screened then.
 
         Args:
-            down: servers that are unavailable; their suspects are not begun. Those that turn out to be are added.
+            trouble: for each server, how many suspects in a row it was unavailable for. It is updated, and suspects of
+                a server that is down are not begun.
         """
         rest, running = deque(suspects), dict[Future[Looked], Listed]()
         with self.work.pool(_prepare, self.prepared, workers, self.scheduler, _forget) as pool:
@@ -488,7 +494,7 @@ class _Pool:
                 while rest or running:
                     while rest and len(running) < 2 * pool.size:
                         suspect = rest.popleft()
-                        if not down or _server(suspect) not in down:
+                        if not _is_down(suspect, trouble):
                             running[pool.executor.submit(_screened, suspect.address)] = suspect
                     if not running:
                         return
@@ -497,14 +503,19 @@ class _Pool:
                     for future in wait(running, _SECONDS_BETWEEN_CHECKS, FIRST_COMPLETED).done:
                         result = future.result()
                         suspect = running.pop(future)
-                        if result[1] is not None and result[1]["type"] == ServerUnavailableError.__name__:
-                            down.add(_server(suspect))
+                        refused = result[1] is not None and result[1]["type"] == ServerUnavailableError.__name__
+                        trouble[_server(suspect)] = trouble[_server(suspect)] + 1 if refused else 0
                         yield suspect, result
             except pool.ended:
                 if self.work.cancelled():
                     raise CancelledError("stopped on request") from None
                 for suspect in running.values():
                     yield suspect, None
+
+
+def _is_down(suspect: Listed, trouble: Counter[str]) -> bool:
+    """Whether to leave a suspect for the next pass. One suspect that its server does not deliver hides no others."""
+    return trouble[_server(suspect)] >= _MOST_REFUSED
 
 
 def _server(suspect: Listed) -> str:

@@ -1,10 +1,11 @@
 """The vault with 100 000 recipients: adding, browsing, reading, and sealing again with a new passphrase.
 
-    python -m benchmarks.vault_scale [--keys 100000] [--batch 1000] [--folder FOLDER]
+    python -m benchmarks.vault_scale [--keys 100000] [--batch 1000] [--folder FOLDER] [--write]
 
 One real key is made on the demo model. Every further recipient has the same key with another name, which has the length
 of a real key, and the vault does not read its content. Each step runs in a separate process, so that its peak memory is
-its own (a child starts with its parent's peak), and without torch, which only making the key needs.
+its own (a child starts with its parent's peak), and without torch, which only making the key needs. --write puts the
+table into docs/security.md.
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+
+from benchmarks.written import printed_table
 
 ROOT = Path(__file__).resolve().parents[1]
 PASSPHRASE = "umbrella-quartz-lantern-tide"
@@ -181,6 +184,7 @@ def main() -> None:
     parser.add_argument("--keys", type=int, default=100_000)
     parser.add_argument("--batch", type=int, default=1000)
     parser.add_argument("--folder", type=Path, help="folder for the vault")
+    parser.add_argument("--write", action="store_true", help="put the table into docs/")
     parser.add_argument("--step", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.step == "key":
@@ -189,7 +193,10 @@ def main() -> None:
     if options.step:
         print(json.dumps(step(options.step, options.folder, options.keys, options.batch)))
         return
-    with tempfile.TemporaryDirectory() as temporary:
+    with (
+        printed_table("security.md", "vault_scale", write=options.write),
+        tempfile.TemporaryDirectory() as temporary,
+    ):
         folder = options.folder or Path(temporary)
         folder.mkdir(exist_ok=True)
         called = [sys.executable, "-m", "benchmarks.vault_scale", "--folder", str(folder)]

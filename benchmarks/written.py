@@ -92,7 +92,13 @@ def write_table(page: str, name: str, text: str) -> None:
 
 @contextlib.contextmanager
 def printed_table(page: str, name: str, *, write: bool) -> Iterator[None]:
-    """Print as usual inside the context, and if `write`, put the output into docs/`page` like `write_table`."""
+    """Print as usual inside the context, and if `write`, put the output into docs/`page` like `write_table`.
+
+    Raises:
+        SystemExit: the page has no such markers, before the work starts.
+    """
+    if write:
+        require_places(page, [name])
     kept = _Beside(sys.stdout)
     with contextlib.redirect_stdout(kept):
         yield
@@ -132,6 +138,16 @@ def commands(older: Iterable[str]) -> list[str]:
     return [command for command in every if command.partition(" --only ")[0] not in every.keys() - {command}]
 
 
+def run(older: Iterable[str]) -> list[str]:
+    """Run these commands, and return those that failed: one without its tool must not end a run of hours."""
+    failed = []
+    for command in older:
+        print(f"\n{command}", flush=True)
+        if subprocess.run([sys.executable, *command.split()[1:]], cwd=DOCS.parent).returncode:
+            failed.append(command)
+    return failed
+
+
 def mark(page: Path) -> None:
     """Add or remove the note above each table that it is older than the code."""
 
@@ -152,13 +168,12 @@ def main() -> None:
     found = stamps()
     for one in found:
         print(f"{'older' if one.older else 'today'}  {one.page.relative_to(DOCS)}  {one.command}", flush=True)
-    if options.run:
-        for command in commands(one.command for one in found if one.older):
-            print(f"\n{command}", flush=True)
-            subprocess.run([sys.executable, *command.split()[1:]], cwd=DOCS.parent, check=True)
+    failed = run(commands(one.command for one in found if one.older)) if options.run else []
     if options.mark or options.run:
         for page in dict.fromkeys(one.page for one in found):
             mark(page)
+    if failed:
+        raise SystemExit("\n".join(["These commands failed, and their tables were not written:", *failed]))
 
 
 if __name__ == "__main__":

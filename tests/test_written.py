@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import platform
 import re
 from importlib.util import find_spec
 from pathlib import Path
@@ -76,6 +77,14 @@ def test_commands_of_single_experiments_are_left_to_the_one_of_all() -> None:
     every, one, other = "python -m a", "python -m a --only b", "python -m c --only b"
     assert written.commands([one, every, other, every]) == [every, other]
     assert written.commands([one, one]) == [one]
+
+
+def test_commands_after_a_failed_one_run(capfd: pytest.CaptureFixture[str]) -> None:
+    failing, working = "python -m benchmarks.transplant --tool no-such-program", "python -m platform"
+    assert written.run([failing, working]) == [failing]
+    said = capfd.readouterr()
+    assert "no program no-such-program" in said.err
+    assert platform.platform() in said.out
 
 
 def test_exported_name_resolves_to_its_module(tree: Path) -> None:
@@ -157,6 +166,8 @@ def test_output_is_written_between_the_markers(
     assert "| 2 |" in capsys.readouterr().out
     with pytest.raises(SystemExit):
         written.write_table("page.md", "two", "")
+    with pytest.raises(SystemExit, match="no place for two"), written.printed_table("page.md", "two", write=True):
+        pytest.fail("the work started without a place for its table")
 
 
 def test_every_command_of_a_table_exists() -> None:

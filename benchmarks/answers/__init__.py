@@ -1,1 +1,1 @@
-"""The tables of docs/answers.md, one module each for generated text, and one for complete vectors."""
+"""The tables of docs/answers-measured.md, one module each for generated text, and one for complete vectors."""

@@ -1,8 +1,9 @@
-"""Measure what docs/answers.md says: how much of a copy its answers show.
+"""Measure what docs/answers-measured.md says: how much of a copy its answers show.
 
     python -m benchmarks.answers [--only TABLE] [options of the table] [--write]
 
-Without --only, all tables are measured one after the other, which takes hours; --write puts each into docs/answers.md.
+Without --only, all tables are measured one after the other, which takes hours; --write puts each into
+docs/answers-measured.md.
 `python -m benchmarks.answers --only TABLE --help` describes a table.
 """
 

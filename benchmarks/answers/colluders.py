@@ -4,7 +4,7 @@
 
 The mean of the weights of three of 60 recipients' copies (preset for many recipients) continues passages of the bundled
 text at temperature 1. The table has their largest z over places for growing numbers of tokens, how many of the three
-are named at a risk of 10^-6 over all 60, and how many others. --write puts it into docs/answers.md.
+are named at a risk of 10^-6 over all 60, and how many others. --write puts it into docs/answers-measured.md.
 """
 
 from __future__ import annotations
@@ -67,5 +67,5 @@ def main(options: Sequence[str]) -> None:
     parser.add_argument("--write", action="store_true")
     parser.add_argument("--models", nargs="+", choices=MODELS, default=list(MODELS))
     given = parser.parse_args(options)
-    with printed_table("answers.md", "colluders", write=given.write), tempfile.TemporaryDirectory() as folder:
+    with printed_table("answers-measured.md", "colluders", write=given.write), tempfile.TemporaryDirectory() as folder:
         table(given.models, Path(folder))

@@ -6,7 +6,7 @@ Sets of 16 answers come from five sources: the unmarked original, another recipi
 without log-probabilities, one token repeated with log-probabilities that grow, and random tokens with heavy-tailed
 log-probabilities. Each set is read for 200 recipients in each place, by each weighting. Every reading of a recipient in
 a set is one z. The probability is the bound that tracing uses, before any correction. --write puts the table into
-docs/answers.md.
+docs/answers-measured.md.
 """
 
 from __future__ import annotations
@@ -100,5 +100,5 @@ def main(options: Sequence[str]) -> None:
     parser.add_argument("--write", action="store_true")
     parser.add_argument("--sets", type=int, default=20, help="of each source on each model")
     given = parser.parse_args(options)
-    with printed_table("answers.md", "innocents", write=given.write), tempfile.TemporaryDirectory() as folder:
+    with printed_table("answers-measured.md", "innocents", write=given.write), tempfile.TemporaryDirectory() as folder:
         table(given.sets, Path(folder))

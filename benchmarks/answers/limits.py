@@ -6,7 +6,7 @@ One of 60 recipients' copies (preset for many recipients) is changed, or answers
 table has the largest z of the recipient over places: from 64 512 tokens of text alone, and from 8 064 tokens with
 log-probabilities. Behind each z is the number of tokens at which z would be 7, if it grows with the root of their
 number. Where a fit of the original is meant for the change, z is given before and after it too, from 16 128 tokens with
-log-probabilities, or 100 800 of a fine-tuned copy. --write puts the table into docs/answers.md.
+log-probabilities, or 100 800 of a fine-tuned copy. --write puts the table into docs/answers-measured.md.
 """
 
 from __future__ import annotations
@@ -199,5 +199,5 @@ def main(options: Sequence[str]) -> None:
     parser.add_argument("--models", nargs="+", choices=MODELS, default=list(MODELS))
     parser.add_argument("--conditions", nargs="+", choices=CONDITIONS, default=list(CONDITIONS), metavar="NAME")
     given = parser.parse_args(options)
-    with printed_table("answers.md", "limits", write=given.write), tempfile.TemporaryDirectory() as folder:
+    with printed_table("answers-measured.md", "limits", write=given.write), tempfile.TemporaryDirectory() as folder:
         table(given.models, given.conditions, Path(folder))

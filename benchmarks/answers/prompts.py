@@ -6,7 +6,7 @@ For each small model `irwm.choose_prompts` takes 64 of the 512 prompts of its po
 eight recipients (preset for many recipients) answer these prompts, and 64 random ones of the same pool. The table has
 the means of the recipients' z, and the mean gain with its standard error; and the z of 8 random prompts with answers of
 128 tokens. The information is measured on other continuations than those of the choice. --write puts the table into
-docs/answers.md.
+docs/answers-measured.md.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ def main(options: Sequence[str]) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--write", action="store_true")
     write = parser.parse_args(options).write
-    with printed_table("answers.md", "prompts", write=write), tempfile.TemporaryDirectory() as folder:
+    with printed_table("answers-measured.md", "prompts", write=write), tempfile.TemporaryDirectory() as folder:
         print("| " + " | ".join(HEADINGS) + " |\n|" + "---|" * len(HEADINGS))
         for name, path in MODELS.items():
             for row in rows_of(name, path, Path(folder)):

@@ -5,7 +5,8 @@
 For each small model one of 60 recipients' copies (preset for many recipients) continues passages of the bundled text
 at temperature 1. The table has its z from 8 064 tokens in each place, from text alone and from log-probabilities; the
 latter also from 512 tokens, at temperature 0.7, and with one choice of the method changed: the tokens' weights without
-their limit, the rows' weights without their division, and 0.7 taken as 1. --write puts it into docs/answers.md.
+their limit, the rows' weights without their division, and 0.7 taken as 1. --write puts it into
+docs/answers-measured.md.
 """
 
 from __future__ import annotations
@@ -91,7 +92,7 @@ def main(options: Sequence[str]) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--write", action="store_true")
     with (
-        printed_table("answers.md", "text", write=parser.parse_args(options).write),
+        printed_table("answers-measured.md", "text", write=parser.parse_args(options).write),
         tempfile.TemporaryDirectory() as folder,
     ):
         print("| " + " | ".join(HEADINGS) + " |\n|" + "---|" * len(HEADINGS))

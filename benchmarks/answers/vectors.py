@@ -27,7 +27,7 @@ embedding as its head), from a file of answers with the tokens that `collect` ch
 process. A model of this size cannot run here, so the last layer's outputs are random, and each log-probability has a
 hundredth of a nat of noise.
 
---write puts the tables into docs/answers.md.
+--write puts the tables into docs/answers-measured.md.
 """
 
 from __future__ import annotations
@@ -357,7 +357,7 @@ def main(options: Sequence[str]) -> None:
     parser.add_argument("--models", nargs="+", choices=CAUSAL, default=CAUSAL)
     parser.add_argument("--keys", type=int, default=100_000, help="wrong keys in all")
     parser.add_argument("--unrelated", type=Path, help="folder for these models; existing ones are reused")
-    parser.add_argument("--write", action="store_true", help="put the tables into docs/answers.md")
+    parser.add_argument("--write", action="store_true", help="put the tables into docs/answers-measured.md")
     parser.add_argument("--examine", type=Path, help=argparse.SUPPRESS)
     given = parser.parse_args(options)
     if given.examine:
@@ -368,7 +368,7 @@ def main(options: Sequence[str]) -> None:
         copies = [Copy(name, paths[name], Path(folder)) for name in given.models]
         for part in given.parts:
             print(f"\n## {part}\n", flush=True)
-            with printed_table("answers.md", part, write=given.write):
+            with printed_table("answers-measured.md", part, write=given.write):
                 if part == "wrong_keys":
                     wrong_keys(copies, given.keys)
                 elif part == "unrelated":

@@ -12,8 +12,8 @@ from irwm.evidence.differences import Difference
 from irwm.scheme.basis import Basis
 from irwm.scheme.noise import LEAST_VARIANCE
 
-# Row weights are divided by this power of a row's size, with which z is largest (docs/answers.md): with 0, rows that
-# hold other differences outweigh the rest, and with 2, rows that hold almost nothing do.
+# Row weights are divided by this power of a row's size, with which z is largest (docs/answers-measured.md): with 0,
+# rows that hold other differences outweigh the rest, and with 2, rows that hold almost nothing do.
 ROW_POWER = 0.5
 # Rows of which the deviation is computed at once.
 _ROWS_AT_ONCE = 8192
@@ -48,7 +48,7 @@ class Gradient:
 
         sigma_i is the original row's own deviation, the unit of a fingerprint, and r_i the root mean square of G_i, at
         least a tenth of the usual one. Large rows of G hold most of what is not a fingerprint, such as marked rows;
-        docs/answers.md measures the division. Both are the same for all recipients. `gauges` are 0, because
+        docs/answers-measured.md measures the division. Both are the same for all recipients. `gauges` are 0, because
         a gradient does not show which share of the suspect a copy has.
         """
         rows = self.values[tokens].astype(np.float64)

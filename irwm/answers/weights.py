@@ -12,7 +12,7 @@ from irwm.answers.answers import Answers
 
 TEXT, LOG_PROBABILITIES = "text", "log-probabilities"
 # The limit of a token's weight, in median deviations. A marked row of a tied model moves its token's log-probability by
-# far more than a fingerprint does, and a server may write absurd numbers (docs/answers.md measures the limit).
+# far more than a fingerprint does, and a server may write absurd numbers (docs/answers-measured.md measures the limit).
 MOST_DEVIATIONS = 2.0
 # Temperatures that text may be sampled at, and log-probabilities computed at; between two of them log-probabilities are
 # nearly linear. A server that reports those of another temperature than 1 would hide the fingerprint.

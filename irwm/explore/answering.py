@@ -1,4 +1,5 @@
-"""The remaining noise on rows recovered from answers, and the number of answers that a mark needs (docs/answers.md).
+"""The remaining noise on rows recovered from answers, and the number of answers that a mark needs
+(docs/answers-measured.md).
 
 With n answers, H (n, d) the last layer's outputs and Gaussian noise of `nats` on every log-probability, a row of the
 output head is recovered with an error of covariance nats² (H^T H)^-1. The map to the original's coordinates that a

@@ -29,12 +29,12 @@ from ui.recording.plan import MOST_ANSWERS, checked_prompts, checked_server
 from ui.recording.recorder import ASK_OTHERWISE, MOST_USELESS, Unsent, publish
 from ui.recording.sending import Pace, Response, Sender, host_of
 
-# 8 192 tokens: enough with log-probabilities, unless the copy was changed much (docs/answers.md).
+# 8 192 tokens: enough with log-probabilities, unless the copy was changed much (docs/answers-measured.md).
 ANSWERS, MAX_TOKENS = 64, 128
 MOST_TOKENS, HOTTEST = 4096, 2.0
 RANDOM, CHOSEN = "random", "chosen"  # prompts
-# How many tokens name one of 60 recipients, extrapolated from docs/answers.md by the root: as served, and with noise on
-# the weights. A copy that was changed more is never named.
+# How many tokens name one of 60 recipients, extrapolated from docs/answers-measured.md by the root: as served, and with
+# noise on the weights. A copy that was changed more is never named.
 WITH_LOG_PROBABILITIES, TEXT_ALONE = (500, 15_000), (20_000, 300_000)
 # Of all answers of a file together.
 MOST_IN_ALL = 500_000

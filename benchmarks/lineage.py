@@ -38,6 +38,7 @@ from irwm.errors import IrwmError
 from irwm.evidence.attention import attention
 from irwm.evidence.circuits import circuits
 from irwm.evidence.lineage import DERIVED, NOT_DERIVED, lineage
+from irwm.evidence.neurons import match_neurons
 from irwm.evidence.unrelated import DESCENDANT, UNRELATED, Kept, agreement_of
 
 MODELS = Path("build", "unrelated")
@@ -67,7 +68,8 @@ class Compared:
         aligned, similarity, needed, attention, attention_decoy, whole, fitted: values that lineage reads, or null. If
             the suspect is not aligned, lineage and `agreement_of` ignore attention.
         recipe: recipe of a trained model.
-        circuits, circuits_decoy: agreement of the layers, or null if they cannot be compared.
+        circuits, circuits_decoy: agreement of the OV circuits, or null if they cannot be compared.
+        neurons: agreement of the MLP neurons, or null if they cannot be compared.
     """
 
     model: str
@@ -86,6 +88,7 @@ class Compared:
     recipe: dict[str, Any] | None = None
     circuits: float | None = None
     circuits_decoy: float | None = None
+    neurons: float | None = None
 
 
 class Comparison:
@@ -106,13 +109,14 @@ class Comparison:
         fit = found.least_squares(key.derivation.sample_key())
         fitted = math.nan if fit is None else fit.agreement
         agreed = attention(suspect, ours, found.alignment)
-        layers = circuits(suspect.body, ours.body)
+        layers, match = circuits(suspect.body, ours.body), match_neurons(suspect.body, ours.body)
         kin = lineage(
             found.alignment,
             agreed if found.alignment.aligned else None,
             lambda: fitted,
             NO_TABLE,
             lambda: layers,
+            lambda: match,
         )
         return Compared(
             model=model,
@@ -131,6 +135,7 @@ class Comparison:
             recipe=asdict(recipe_of(path)) if (path / "recipe.json").exists() else None,
             circuits=None if layers is None else _number(layers.agreement),
             circuits_decoy=None if layers is None else _number(layers.largest_decoy),
+            neurons=None if match is None else _number(match.agreement),
         )
 
 
@@ -284,8 +289,8 @@ def table(compared: Sequence[Compared]) -> str:
     """Return a table with one row per group: number of each status, extreme values, agreement and p."""
     lines = [
         "| models | comparisons | carry our mark | derived | cannot tell | not derived | similarity | attention "
-        "| whole | fitted | layers | agreement | p |",
-        "|" + "---|" * 13,
+        "| whole | fitted | OV circuits | neurons | agreement | p |",
+        "|" + "---|" * 14,
     ]
     unrelated = nearest(compared)
     for group in dict.fromkeys(each.group for each in compared):
@@ -295,7 +300,7 @@ def table(compared: Sequence[Compared]) -> str:
         statuses = [sum(each.status == status for each in own) for status in (DERIVED, "cannot tell", NOT_DERIVED)]
         found = "–" if kind == DESCENDANT else str(sum(each.verdict == "found" for each in own))
         numbers = []
-        for name in ("similarity", "attention", "whole", "fitted", "circuits"):
+        for name in ("similarity", "attention", "whole", "fitted", "circuits", "neurons"):
             read = [number for each in own if (number := getattr(each, name))]  # 0 means that `whole` was not read
             numbers.append(f"{ends(read):.3f}" if read else "–")
         values = sorted(value(each) for each in own if not math.isnan(value(each)))

@@ -28,6 +28,7 @@ from irwm.errors import ParameterError
 from irwm.evidence.attention import Attention, attention
 from irwm.evidence.circuits import Circuits, circuits
 from irwm.evidence.lineage import CANNOT_TELL, Lineage, lineage
+from irwm.evidence.neurons import NeuronMatch, match_neurons
 from irwm.evidence.unrelated import kept_models
 from irwm.keys.check_original import check_fingerprint, check_geometry, check_layer0, check_rows
 from irwm.keys.key import Choices, Key
@@ -228,13 +229,18 @@ class Aligned:
             fit = self.least_squares(secret)
             return math.nan if fit is None else fit.agreement
 
-        found = lineage(self.alignment, self._attention, fitted, self._original.kept, lambda: self._circuits)
+        later = lambda: self._circuits, lambda: self._neurons
+        found = lineage(self.alignment, self._attention, fitted, self._original.kept, *later)
         # The kept models were compared by their embeddings, so they are no reference for output heads.
         return found if self.model.whole is None else replace(found, among=None, place=HEAD)
 
     @cached_property
     def _circuits(self) -> Circuits | None:
         return circuits(self.suspect.body, self.model.body)
+
+    @cached_property
+    def _neurons(self) -> NeuronMatch | None:
+        return match_neurons(self.suspect.body, self.model.body)
 
     @cached_property
     def _attention(self) -> Attention | None:

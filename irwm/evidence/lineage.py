@@ -1,8 +1,9 @@
 """Lineage: whether the suspect descends from the original at all, with or without a mark.
 
-"Derived from ours" and "carries this key's mark" are two findings and are never merged. There are three kinds of
+"Derived from ours" and "carries this key's mark" are two findings and are never merged. There are four kinds of
 evidence: the aligned rows compared with wrong rows aligned the same way, the agreement of layer 0's attention in the
-two models (`attention`), and, before a suspect is called "not derived", the agreement of their layers (`circuits`).
+two models (`attention`), and, if the rows do not show descent, the agreement of their MLP neurons (`neurons`), and of
+their attention layers (`circuits`) before a suspect is called "not derived".
 After a rotation the first two are computed in the minor components, where unrelated models share least. Some similarity
 there is not sufficient: benchmarks/lineage.py measures unrelated models, and the thresholds are above their values. In
 addition to the word, the result states how many of these models agree as closely (`unrelated`).
@@ -20,6 +21,7 @@ from irwm.alignment import Alignment
 from irwm.alignment.result import ALIGNED_COSINE, MINOR_COSINE
 from irwm.evidence.attention import Attention
 from irwm.evidence.circuits import Circuits, are_alike
+from irwm.evidence.neurons import NeuronMatch
 from irwm.evidence.unrelated import (
     CLEAR_SIMILARITY,
     MOST_WHOLE,
@@ -47,6 +49,12 @@ SAID = {
     DERIVED: "the suspect is derived from the original, the original from the suspect, or both from a common ancestor",
     NOT_DERIVED: "neither the tokens' rows, under any rotation of their coordinates, nor the layers show a resemblance",
 }
+# The same for descent that the neurons show.
+BY_NEURONS = (
+    "the neurons of the MLP layers show that the suspect is derived from the original, the original from the suspect, "
+    "or both from a common ancestor"
+)
+UNLIKE = "the tokens' rows show no resemblance"
 ONLY_THE_MARK = "a mark was found, but the tokens' rows show no resemblance under any rotation of their coordinates"
 
 
@@ -71,6 +79,7 @@ class Lineage:
         circuits: agreement of the layers' OV circuits, in [-1, 1]; NaN if the status does not depend on it, or if it
             cannot be computed.
         circuits_decoy: the largest of 99 values with singular vectors in random orders; NaN if `circuits` is.
+        neurons: the match of the MLP neurons; None if the rows show descent, or if it cannot be computed.
     """
 
     status: str
@@ -84,6 +93,7 @@ class Lineage:
     place: str = EMBEDDING
     circuits: float = math.nan
     circuits_decoy: float = math.nan
+    neurons: NeuronMatch | None = None
 
     @property
     def p(self) -> float:
@@ -97,16 +107,19 @@ def lineage(
     fitted: Callable[[], float] | None = None,
     kept: Kept | None = None,
     layers: Callable[[], Circuits | None] | None = None,
+    neurons: Callable[[], NeuronMatch | None] | None = None,
 ) -> Lineage:
-    """The lineage supported by an alignment and, if it can be computed, by the agreement of attention.
+    """The lineage supported by an alignment, by the agreement of attention, and otherwise by that of MLP neurons.
 
     Args:
         fitted: gives `LeastSquares.agreement`, from samples that an attacker cannot know, NaN if there is none. It
             is slow, so it is called only if all other evidence gives "not derived", which requires it, or if some
             unrelated model agrees as closely without it.
         kept: the models to rank it among; by default those of the package.
-        layers: gives the agreement of the OV circuits, None if they cannot be compared. It is called only if all other
-            evidence gives "not derived", which requires it.
+        layers: gives the agreement of the OV circuits, None if they cannot be compared. It is called only if the rows
+            give "not derived", which requires it.
+        neurons: gives the match of the MLP neurons, None if they cannot be compared. It is called only if the rows and
+            attention do not give "derived".
 
     "Derived" includes a common ancestor and the other direction: two fine-tunes of one base are as similar as a parent
     and its child, and similarity does not show which of the two came first.
@@ -115,9 +128,30 @@ def lineage(
     paired the rows, a failure shows nothing. A model that was distilled from ours into another one gives the same
     result.
     """
+    found = _of_rows(alignment, attention, fitted, kept or kept_models(), layers)
+    match = neurons() if neurons is not None and found.status != DERIVED else None
+    if match is None:
+        return found
+    found = replace(found, neurons=match)
+    end = alignment.reason if math.isnan(found.similarity) else found.reason.rpartition(": ")[2]
+    if match.derived:
+        return replace(found, status=DERIVED, reason=f"{BY_NEURONS}: {end}")
+    if found.status == NOT_DERIVED and match.alike:
+        said = f"the MLP neurons agree more closely ({match.agreement:.2f}) than those of an unrelated model would"
+        return replace(found, status=CANNOT_TELL, reason=f"{UNLIKE}, but {said}: {end}")
+    return found
+
+
+def _of_rows(
+    alignment: Alignment,
+    attention: Attention | None,
+    fitted: Callable[[], float] | None,
+    kept: Kept,
+    layers: Callable[[], Circuits | None] | None,
+) -> Lineage:
+    """The lineage without neurons."""
     agreement = math.nan if attention is None else attention.agreement
     wrong = math.nan if attention is None else attention.largest_decoy
-    kept = kept or kept_models()
     if not alignment.cosines.size:
         fit = math.nan if fitted is None else fitted()  # the affine map needs no equal number of coordinates
         among = None if math.isnan(fit) else kept.place(Agreement(math.nan, math.nan, fitted=fit).value)
@@ -175,18 +209,17 @@ def _unlike(
             "than an unrelated model's would"
         )
         return CANNOT_TELL, said, None
-    unlike = "the tokens' rows show no resemblance"
     if math.isnan(fit):
-        return CANNOT_TELL, f"{unlike}, but no affine map could be fitted to confirm this", None
+        return CANNOT_TELL, f"{UNLIKE}, but no affine map could be fitted to confirm this", None
     if not among.as_alike:
         return CANNOT_TELL, "the tokens' rows show no clear resemblance, but no unrelated model agrees as closely", None
     found = layers() if layers is not None else None
     if found is None:
-        return CANNOT_TELL, f"{unlike}, but the layers could not be compared to confirm this", None
+        return CANNOT_TELL, f"{UNLIKE}, but the layers could not be compared to confirm this", None
     if not found.alike:
         return NOT_DERIVED, SAID[NOT_DERIVED], found
     agree = f"the layers' OV circuits agree more closely ({found.agreement:.2f}) than those of an unrelated model would"
-    return CANNOT_TELL, f"{unlike}, but {agree}", found
+    return CANNOT_TELL, f"{UNLIKE}, but {agree}", found
 
 
 def with_mark(lineage: Lineage) -> Lineage:
@@ -207,7 +240,14 @@ def compared(similarity: float, decoy: float, *, minor: bool) -> str:
 
 
 def possible(
-    status: str, seen: Agreement, layers: tuple[float, float], *, aligned: bool, exhausted: bool, as_alike: int
+    status: str,
+    seen: Agreement,
+    layers: tuple[float, float],
+    neurons: NeuronMatch | None,
+    *,
+    aligned: bool,
+    exhausted: bool,
+    as_alike: int,
 ) -> bool:
     """Whether these numbers allow a status, which also depends on numbers of the rows themselves.
 
@@ -215,12 +255,15 @@ def possible(
         status: as in `Lineage`.
         seen: the agreement of the suspect.
         layers: the agreement of its OV circuits, and the largest decoy; NaN if they were not compared.
+        neurons: the match of its MLP neurons.
         aligned, exhausted: as in the alignment.
         as_alike: how many unrelated models agree at least as closely.
     """
+    if neurons is not None and neurons.derived:
+        return status == DERIVED
     if status == DERIVED:
         return aligned and (seen.similarity >= CLEAR_SIMILARITY or seen.supported >= 1)  # false for NaN
-    if status == NOT_DERIVED:
+    if status == NOT_DERIVED and (neurons is None or not neurons.alike):
         far = exhausted and not aligned and seen.similarity < UNRELATED_SHARE * seen.needed
         unlike = seen.whole <= MOST_WHOLE and seen.fitted <= MOST_WHOLE  # false for NaN
         return far and as_alike > 0 and unlike and not math.isnan(layers[0]) and not are_alike(*layers)

@@ -27,7 +27,7 @@ from irwm.report.document import ROWS_LISTED
 from irwm.report.error_rates import LEVELS
 from irwm.report.items import answers_of, control_of_neutral
 from irwm.report.plots.summaries import BINS, DECOY_BIN
-from irwm.report.recorded import finding_of
+from irwm.report.recorded import finding_of, neurons_of
 from irwm.report.structure import LONGEST_TEXT
 from irwm.report.tracing_claims import allowed
 from irwm.report.wording import is_generated, measured
@@ -178,16 +178,19 @@ def lineage(document: schema.Report) -> Iterator[Claim]:
                                ("circuits", found["circuits"], found["circuits_decoy"])):  # fmt: skip
         yield from must((value is None) == (decoy is None), f"lineage.{name}", value,
                         "given if and only if the value of the decoys is given")  # fmt: skip
+    yield from _neurons(found)
     here = document["alignment"] if found["place"] == place else None
     yield from _among(found, here)
     if here is not None:
         yield "lineage.similarity", found["similarity"], here["median_cosine"]
         if found["decoy_similarity"] is not None or found["similarity"] is not None:
             yield "lineage.decoy_similarity", found["decoy_similarity"], here["median_decoy_cosine"]
+    match = neurons_of(found)
+    derived = match is not None and match.derived
     if found["similarity"] is None:
-        yield "lineage.status", status, lineages.CANNOT_TELL
+        yield "lineage.status", status, lineages.DERIVED if derived else lineages.CANNOT_TELL
         if here is not None:
-            yield "lineage.reason", said, here["reason"]
+            yield "lineage.reason", said, f"{lineages.BY_NEURONS}: {here['reason']}" if derived else here["reason"]
         return
     turned = (False, True) if here is None else (here["minor_components"],)
     wrong = math.nan if found["decoy_similarity"] is None else found["decoy_similarity"]
@@ -197,7 +200,12 @@ def lineage(document: schema.Report) -> Iterator[Claim]:
     yield from must(said.endswith(f": {end}"), "lineage.reason", said, f"… {end}")
     denied = status == lineages.NOT_DERIVED and document["verdict"]["word"] == FOUND
     yield from must(not denied, "lineage.status", status, "a different status, because a mark was found")
-    word = {lineages.SAID[each]: each for each in lineages.SAID}.get(said.removesuffix(f": {end}"))
+    words = {lineages.SAID[each]: each for each in lineages.SAID} | {lineages.BY_NEURONS: lineages.DERIVED}
+    word = words.get(said.removesuffix(f": {end}"))
+    yield from must(
+        (said == f"{lineages.BY_NEURONS}: {end}") == derived, "lineage.reason", said,
+        "the reason of neurons if and only if they show descent",
+    )  # fmt: skip
     yield "lineage.status", status, word or lineages.CANNOT_TELL
     if here is None:
         return
@@ -207,11 +215,27 @@ def lineage(document: schema.Report) -> Iterator[Claim]:
         status,
         seen,
         (layers[0], layers[1]),
+        match,
         aligned=here["aligned"],
         exhausted=here["exhausted"],
         as_alike=kept_models().place(seen.value).as_alike,
     )
     yield from must(may, "lineage.status", status, "a status that these similarities allow")
+
+
+def _neurons(found: schema.Lineage) -> Iterator[Claim]:
+    """The numbers of the match of MLP neurons are in their ranges."""
+    match = found["neurons"]
+    if match is None:
+        return
+    for name, value in (("agreement", match["agreement"]), ("decoy", match["decoy"])):
+        yield from must(-1.001 <= value <= 1.001, f"lineage.neurons.{name}", value, "a similarity from -1 to 1")
+    for name, value in (("ours", match["ours"]), ("theirs", match["theirs"])):
+        yield from must(0 <= value <= 1.001, f"lineage.neurons.{name}", value, "a share from 0 to 1")
+    yield from must(match["pairs"] >= 0, "lineage.neurons.pairs", match["pairs"], "0 or more")
+    for i, pair in enumerate(match["layers"]):
+        numbers = len(pair) == 2 and all(number >= 0 for number in pair)
+        yield from must(numbers, f"lineage.neurons.layers[{i}]", pair, "two numbers of layers")
 
 
 def _agreement(found: schema.Lineage, here: schema.Alignment) -> Agreement:

@@ -190,7 +190,8 @@ def descent(document: schema.Report) -> tuple[Markup, list[tuple[Markup, Markup]
     """The finding on lineage as a sentence, and its numbers: label and text."""
     alignment, lineage = document["alignment"], document["lineage"]
     if lineage["similarity"] is None:
-        return sentence(lineage["reason"]), [(Markup("Attention"), attention(document)), *_among(lineage)]
+        facts = [(Markup("Attention"), attention(document)), *_neurons(lineage), *_among(lineage)]
+        return sentence(lineage["reason"]), facts
     where = ", in minor components" if alignment["minor_components"] else ""
     wrong = math.nan if lineage["decoy_similarity"] is None else lineage["decoy_similarity"]
     similarity, needed = decimal(lineage["similarity"], 3), f"{alignment['needed_median_cosine']:g}"
@@ -206,8 +207,33 @@ def descent(document: schema.Report) -> tuple[Markup, list[tuple[Markup, Markup]
         facts.append((Markup("Layers"), _say("{}", decimal(lineage["circuits"], 3))))
     if lineage["circuits_decoy"] is not None:
         facts.append((Markup("Layers in random orders"), _say("at most {}", decimal(lineage["circuits_decoy"], 3))))
-    said = COMMON if lineage["status"] == DERIVED else sentence(clause(lineage["reason"]))
+    facts += _neurons(lineage)
+    said = (
+        COMMON if lineage["status"] == DERIVED and lineage["neurons"] is None else sentence(clause(lineage["reason"]))
+    )
     return said, [*facts, *_among(lineage)]
+
+
+def _neurons(lineage: schema.Lineage) -> list[tuple[Markup, Markup]]:
+    """The match of the MLP neurons: label and text."""
+    match = lineage["neurons"]
+    if match is None:
+        return []
+    if not match["pairs"]:
+        return [(Markup("MLP neurons"), Markup("no pairs were found"))]
+    similar = _say("{}, and at most {} in random orders", decimal(match["agreement"], 3), decimal(match["decoy"], 3))
+    facts = [(Markup("MLP neurons"), similar)]
+    if match["layers"]:
+        shares = f"{100 * match['ours']:.0f}%", f"{100 * match['theirs']:.0f}%"
+        facts.append((Markup("Neurons with a counterpart"), _say("{} of the original’s, {} of the suspect’s", *shares)))
+        facts.append((Markup("Layers"), layers_of(match)))
+    return facts
+
+
+def layers_of(match: schema.NeuronMatch) -> Markup:
+    """Which layers of the suspect have the neurons of which layers of the original."""
+    pairs = ", ".join(f"{ours} → {theirs}" for ours, theirs in match["layers"])
+    return _say("original → suspect: {}", pairs)
 
 
 def _among(lineage: schema.Lineage) -> list[tuple[Markup, Markup]]:
@@ -237,9 +263,11 @@ def chance(lineage: schema.Lineage) -> str:
             said += f"; {unlike} of the {descendants} damaged or disguised descendants {verb} no more closely"
         else:
             said += f"; each of the {descendants} damaged or disguised descendants agrees more closely"
-    said = f"same origin: {said}" if lineage["status"] == DERIVED else said
     # p ranks the rows; next to layers that agree it would contradict them.
-    said = f"based on the rows alone, {said}" if lineage["circuits"] is not None else said
+    match = lineage["neurons"]
+    layers = lineage["circuits"] is not None or (match is not None and bool(match["layers"]))
+    said = f"same origin: {said}" if lineage["status"] == DERIVED and not layers else said
+    said = f"based on the rows alone, {said}" if layers else said
     return said[:1].upper() + said[1:]
 
 

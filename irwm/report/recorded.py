@@ -19,6 +19,7 @@ from irwm.evidence.detection import NO_EMBEDDING
 from irwm.evidence.examination import BORROWED
 from irwm.evidence.finding import FINGERPRINT, MARK, Evidence
 from irwm.evidence.lineage import Lineage
+from irwm.evidence.neurons import NeuronMatch
 from irwm.evidence.unrelated import AmongUnrelated
 from irwm.report import schema
 from irwm.report.document import column
@@ -114,8 +115,21 @@ def controls_of(document: schema.Report) -> Sequence[SelfTest]:
 
 def _lineage(recorded: schema.Lineage) -> Lineage:
     among = recorded["among"]
-    values = {name: _number(value) for name, value in recorded.items() if name != "among"}
-    return Lineage(**values, among=None if among is None else AmongUnrelated(**among))
+    values = {name: _number(value) for name, value in recorded.items() if name not in ("among", "neurons")}
+    return Lineage(
+        **values,
+        among=None if among is None else AmongUnrelated(**among),
+        neurons=neurons_of(recorded),
+    )
+
+
+def neurons_of(recorded: schema.Lineage) -> NeuronMatch | None:
+    """The match of MLP neurons in a document."""
+    match = recorded["neurons"]
+    if match is None:
+        return None
+    values: Any = {**match, "layers": tuple(tuple(pair) for pair in match["layers"])}
+    return NeuronMatch(**values)
 
 
 def _alignment(recorded: schema.Alignment) -> Alignment:

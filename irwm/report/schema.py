@@ -449,6 +449,17 @@ class Among(TypedDict):
     table: str
 
 
+class NeuronMatch(TypedDict):
+    """The suspect's MLP neurons that resemble the original's."""
+
+    agreement: float
+    decoy: float
+    pairs: int
+    ours: float
+    theirs: float
+    layers: Listed[Listed[int]]
+
+
 class Lineage(TypedDict):
     status: Origin
     similarity: float | None
@@ -461,6 +472,7 @@ class Lineage(TypedDict):
     place: Place
     circuits: float | None
     circuits_decoy: float | None
+    neurons: NeuronMatch | None
 
 
 class Histogram(TypedDict):
@@ -571,7 +583,7 @@ class Examination(OfOneKey):
 
 class ReportSchema(TypedDict):
     name: Literal["irwm-report"]
-    version: Literal[19]
+    version: Literal[20]
 
 
 class Report(Framed, Examination):

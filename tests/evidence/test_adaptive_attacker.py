@@ -50,7 +50,7 @@ def test_mark_is_found_without_components_used_for_alignment(
     assert found.verdict == "found"
     assert not found.alignment.aligned
     assert found.log10_p < -25
-    assert found.lineage.status == "cannot tell"
+    assert found.lineage.status == "derived"  # by the neurons
     assert not [finding for finding in wrong if finding.verdict == "found"]
 
 

@@ -67,6 +67,7 @@ def test_lineage_without_numbers_keeps_its_whole_reason(inconclusive):
     among = inconclusive.document["lineage"]["among"]
     assert said(facts) == {
         "Attention": "not compared, because tokens could not be matched",
+        "MLP neurons": "no pairs were found",
         "Unrelated models": f"All {among['unrelated']} independently trained models agree at least as closely (p = 1).",
     }
 

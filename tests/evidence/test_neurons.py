@@ -1,0 +1,156 @@
+"""The match of MLP neurons: of descendants after any surgery, and of unrelated models."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import permutations
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+import irwm
+from benchmarks.peers.rows import random_model
+from irwm.attacks.equivalence import disguise
+from irwm.evidence.neurons import MOST_UNRELATED, NeuronMatch, match_neurons
+from irwm.inference.text import default_text
+from tools.copies import write_embedding
+
+ROTATED = ["rotate", "regain", "map_vo", "reorder_heads", "reorder_neurons"]
+
+
+@pytest.fixture(scope="module")
+def trained(demo_path: Path, minilm_path: Path, gemma_path: Path, phi3_path: Path, gpt2_path: Path) -> dict[str, Path]:
+    return {"demo": demo_path, "minilm": minilm_path, "gemma": gemma_path, "phi3": phi3_path, "gpt2": gpt2_path}
+
+
+def match(suspect: Path, model: Path) -> NeuronMatch:
+    found = match_neurons(irwm.open_checkpoint(suspect), irwm.open_checkpoint(model))
+    assert found is not None
+    return found
+
+
+@pytest.mark.parametrize("name", ["gemma", "phi3", "gpt2"])
+def test_neurons_are_found_in_any_coordinates_and_order(trained: dict[str, Path], tmp_path: Path, name: str) -> None:
+    found = match(disguise(trained[name], tmp_path / "x", ROTATED, seed=1, dtype="float32"), trained[name])
+    assert found.derived
+    assert found.agreement > 0.999
+    assert (found.ours, round(found.theirs, 3), found.layers) == (1.0, 1.0, ((0, 0), (1, 1)))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("step", ["as_llama", "as_mixtral", "widen"])
+def test_neurons_are_found_in_another_family_and_width(phi3_path: Path, tmp_path: Path, step: str) -> None:
+    steps = list(dict.fromkeys(["rotate", "as_llama", "reorder_neurons", step]))
+    found = match(disguise(phi3_path, tmp_path / "x", steps, seed=1), phi3_path)
+    assert found.derived
+    assert found.agreement > 0.99
+
+
+@pytest.mark.parametrize("order", [[1, 2, 3], [0, 1], [0, 0, 1, 1], [0, 1, 2, 1, 2, 3], [3, 2, 1, 0]])
+def test_dropped_repeated_and_moved_layers_are_found(demo_path: Path, tmp_path: Path, order: list[int]) -> None:
+    rotated = disguise(demo_path, tmp_path / "rotated", ["rotate", "reorder_neurons"], seed=1)
+    found = match(irwm.attacks.stack_layers(rotated, tmp_path / "x", order), demo_path)
+    assert found.derived
+    assert all(order[theirs] == ours for ours, theirs in found.layers)
+    assert {ours for ours, _ in found.layers} == set(order)
+
+
+WIDTHS = (0.75, 0.5)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("share", WIDTHS)
+@pytest.mark.parametrize("name", ["demo", "gemma", "phi3"])
+def test_neurons_are_found_in_a_narrower_stream(
+    trained: dict[str, Path], tmp_path: Path, name: str, share: float
+) -> None:
+    found = match(irwm.attacks.cut_width(trained[name], tmp_path / "x", share, default_text()), trained[name])
+    assert found.derived
+    assert found.agreement > 0.85
+
+
+DAMAGE: dict[str, Callable[[Path, Path], Path]] = {
+    "noise of one deviation": lambda source, out: irwm.attacks.add_noise(source, out, 1.0, seed=7),
+    "3 bits": lambda source, out: irwm.attacks.quantize(source, out, 3),
+    "70 % pruned": lambda source, out: irwm.attacks.prune(source, out, 0.7),
+    "half of the neurons": lambda source, out: irwm.attacks.prune_neurons(source, out, 0.5),
+    "fine-tuned": lambda source, out: irwm.attacks.finetune(source, out, default_text(), 40, 1e-3, length=64),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("damage", DAMAGE)
+@pytest.mark.parametrize("name", ["demo", "gemma", "phi3", "gpt2"])
+def test_neurons_are_found_after_damage(trained: dict[str, Path], tmp_path: Path, name: str, damage: str) -> None:
+    found = match(DAMAGE[damage](trained[name], tmp_path / "x"), trained[name])
+    assert found.derived
+    assert found.agreement > 0.5
+
+
+def test_neurons_of_unrelated_models_do_not_agree(trained: dict[str, Path]) -> None:
+    models = {name: irwm.open_checkpoint(path) for name, path in trained.items()}
+    for one, other in permutations(models.values(), 2):
+        found = match_neurons(one, other)
+        assert found is not None
+        assert found.agreement < MOST_UNRELATED / 3
+        assert not found.alike
+        assert (found.ours, found.theirs, found.layers) == (0.0, 0.0, ())
+
+
+@pytest.mark.slow
+def test_neurons_of_random_models_do_not_agree(gemma_path: Path, tmp_path: Path) -> None:
+    """The calibration: 60 models of the original's own shape."""
+    model = irwm.open_checkpoint(gemma_path)
+    for seed in range(60):
+        found = match_neurons(irwm.open_checkpoint(random_model(gemma_path, tmp_path / str(seed), seed)), model)
+        assert found is not None
+        assert found.agreement < MOST_UNRELATED / 2
+
+
+def test_neurons_that_compute_nothing_do_not_show_descent(gemma_path: Path, tmp_path: Path) -> None:
+    """An attacker writes half of the original's neurons into another model, with outputs that are nearly 0."""
+    ours, out = load_file(gemma_path / "model.safetensors"), random_model(gemma_path, tmp_path / "x", 1)
+    file = out / "model.safetensors"
+    tensors = load_file(file)
+    half = ours["model.layers.0.mlp.gate_proj.weight"].shape[0] // 2
+    for name in tensors:
+        if "gate_proj" in name or "up_proj" in name:
+            tensors[name][:half] = ours[name][:half]
+        elif "down_proj" in name:
+            tensors[name][:, :half] = 1e-4 * ours[name][:, :half]
+    save_file(tensors, file, metadata={"format": "pt"})
+    found = match(out, gemma_path)
+    assert found.alike
+    assert found.theirs < 0.1
+    assert not found.derived
+
+
+def test_new_embedding_in_the_old_layers_is_derived(gemma_path: Path, tmp_path: Path) -> None:
+    """Even if the layers are rotated and their neurons exchanged, which costs the attacker nothing."""
+    model = irwm.open_checkpoint(gemma_path)
+    drawn = torch.randn(model.vocab_size, model.hidden_size, generator=torch.Generator().manual_seed(1))
+    path = write_embedding(model, drawn * model.embedding().std(), tmp_path / "new").path
+    for file in gemma_path.glob("tokenizer*"):
+        (path / file.name).write_bytes(file.read_bytes())
+    rotated = disguise(path, tmp_path / "rotated", ROTATED, seed=2, dtype="float32")
+    for suspect in (path, rotated):
+        kin = irwm.Examination(irwm.open_checkpoint(suspect), model).aligned[0].lineage()
+        assert kin.status == "derived"
+        assert "neurons of the MLP layers" in kin.reason
+        assert kin.neurons is not None
+        assert kin.neurons.agreement > 0.99
+
+
+def test_numbers_that_are_not_finite_prevent_the_comparison(gemma_path: Path, tmp_path: Path) -> None:
+    tensors = load_file(gemma_path / "model.safetensors")
+    for name in tensors:
+        if "gate_proj" in name:
+            tensors[name][0, 0] = torch.nan
+    (tmp_path / "x").mkdir()
+    save_file(tensors, tmp_path / "x" / "model.safetensors", metadata={"format": "pt"})
+    (tmp_path / "x" / "config.json").write_bytes((gemma_path / "config.json").read_bytes())
+    model = irwm.open_checkpoint(gemma_path)
+    found = match_neurons(irwm.open_checkpoint(tmp_path / "x"), model)
+    assert found is None or found.agreement > 0.99

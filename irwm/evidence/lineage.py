@@ -124,16 +124,22 @@ def lineage(
     "Derived" includes a common ancestor and the other direction: two fine-tunes of one base are as similar as a parent
     and its child, and similarity does not show which of the two came first.
     "Not derived" requires that the tokenizers name the rows, no row resembles the row of its name, some unrelated model
-    agrees as closely, and the layers agree no more closely than those of an unrelated model; if only content could have
-    paired the rows, a failure shows nothing. A model that was distilled from ours into another one gives the same
+    agrees as closely, and layers and neurons agree no more closely than those of an unrelated model; if only content
+    could have paired the rows, or the neurons could not be compared, a failure shows nothing. A model that was
+    distilled from ours into another one gives the same
     result.
     """
     found = _of_rows(alignment, attention, fitted, kept or kept_models(), layers)
-    match = neurons() if neurons is not None and found.status != DERIVED else None
-    if match is None:
+    if neurons is None or found.status == DERIVED:
         return found
+    match = neurons()
     found = replace(found, neurons=match)
     end = alignment.reason if math.isnan(found.similarity) else found.reason.rpartition(": ")[2]
+    if match is None:
+        if found.status != NOT_DERIVED:
+            return found
+        said = "the MLP neurons could not be compared to confirm this"
+        return replace(found, status=CANNOT_TELL, reason=f"{UNLIKE}, but {said}: {end}")
     if match.derived:
         return replace(found, status=DERIVED, reason=f"{BY_NEURONS}: {end}")
     if found.status == NOT_DERIVED and match.alike:
@@ -263,7 +269,7 @@ def possible(
         return status == DERIVED
     if status == DERIVED:
         return aligned and (seen.similarity >= CLEAR_SIMILARITY or seen.supported >= 1)  # false for NaN
-    if status == NOT_DERIVED and (neurons is None or not neurons.alike):
+    if status == NOT_DERIVED and neurons is not None and not neurons.alike:
         far = exhausted and not aligned and seen.similarity < UNRELATED_SHARE * seen.needed
         unlike = seen.whole <= MOST_WHOLE and seen.fitted <= MOST_WHOLE  # false for NaN
         return far and as_alike > 0 and unlike and not math.isnan(layers[0]) and not are_alike(*layers)

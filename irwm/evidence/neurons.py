@@ -7,15 +7,17 @@ and d by factors that cancel. Nothing of this changes the angles between g, u an
 changes them little.
 
 1. Each neuron gets numbers that no rotation changes: the cosines of g, u and d with one another, and the products of
-   their coordinates in the leading directions of all g, all u and all d of its own MLP. The neurons of both models with
-   the nearest numbers are the first pairs; in a second try, those with the same place in the same MLP.
+   their coordinates in the leading directions of all g, all u and all d of the same MLP. The neurons of both models
+   with the nearest numbers are the first pairs; in a second try, those with the same place in the same MLP.
 2. A rotation is fitted to the rows g of the pairs, and each neuron is paired with the one whose row g is then nearest,
-   until the pairs stay the same.
-3. The pairs are judged by u and d, which the rotation was not fitted to: by their median cosine after the rotation. In
-   unrelated models it is near 0, as in the same pairs in random orders (decoys).
+   until their number hardly grows.
+3. The pairs are judged by u and d, which the rotation was not fitted to: by the median of their cosines after the
+   rotation, without their mean and leading direction. In unrelated models it is near 0, as in the same pairs in random
+   orders (decoys).
 
 An attacker could add neurons that hold any numbers without an effect on the model, by a tiny u or d. So each neuron of
-the suspect counts by the product of the lengths of g, u and d: the pairs must be most of what its MLPs compute.
+the suspect counts by the product of the lengths of g, u and d. Enormous neurons that are never active lower the share
+of the others, which prevents "derived", but the neurons still agree, so that the suspect is not cleared either.
 """
 
 from __future__ import annotations
@@ -52,16 +54,20 @@ LEADING, STEPS, USED = 48, 8, 4096
 COORDINATES = 256
 # Rounds of pairing, and the share of the first pairs, the most distinctive, that the first fit uses.
 ROUNDS, FIRST_SHARE = 20, 0.25
-# With fewer pairs nothing is judged.
+# A round that adds pairs for less than this share of the neurons is the last.
+LEAST_PROGRESS = 0.01
+# The fewest pairs that are judged.
 FEWEST_PAIRS = 32
 # A neuron of the suspect has a counterpart if the cosine of its row g is at least this share of the median pair's.
 COUNTERPART = 0.5
 DECOYS = 99
-# Unrelated models agree to less than 0.03. Descendants agree to more than 0.6 under noise of one deviation, and to more
-# than 0.85 in half of the width.
+# By how much the agreement is above the decoys: in unrelated models by less than 0.05, in descendants, for example
+# under noise of one deviation or with 70 % of the weights pruned, by more than 0.5.
 MOST_UNRELATED, CLEAR_AGREEMENT = 0.1, 0.3
-# The least share of what the suspect's MLPs compute that has a counterpart, for descent.
+# The least share of the suspect's neurons, by their weights, that has a counterpart, for descent.
 LEAST_WEIGHT = 0.5
+# No model works with a larger number; a row with one is left out.
+LARGEST = 1e15
 # Levels of the quantiles of the lengths of the rows g, by which MLPs are compared.
 _LEVELS = np.linspace(0.02, 0.98, 33)
 _SHORTEST = 1e-30
@@ -92,22 +98,16 @@ class NeuronMatch:
     @property
     def alike(self) -> bool:
         """Whether the neurons agree more closely than those of an unrelated model."""
-        return are_alike(self.agreement, self.decoy)
+        return self._above > MOST_UNRELATED
 
     @property
     def derived(self) -> bool:
         """Whether the neurons alone show common descent."""
-        return show_descent(self.agreement, self.decoy, self.theirs)
+        return self._above >= CLEAR_AGREEMENT and self.theirs >= LEAST_WEIGHT
 
-
-def are_alike(agreement: float, decoy: float) -> bool:
-    """Whether neurons agree more closely than those of an unrelated model."""
-    return agreement > max(MOST_UNRELATED, decoy)
-
-
-def show_descent(agreement: float, decoy: float, theirs: float) -> bool:
-    """Whether neurons show common descent: see `NeuronMatch`."""
-    return are_alike(agreement, decoy) and agreement >= CLEAR_AGREEMENT and theirs >= LEAST_WEIGHT
+    @property
+    def _above(self) -> float:
+        return self.agreement - max(0.0, self.decoy)
 
 
 def match_neurons(suspect: Checkpoint, model: Checkpoint) -> NeuronMatch | None:
@@ -135,9 +135,9 @@ def _tries(suspect: Checkpoint, model: Checkpoint) -> Iterator[NeuronMatch]:
         if not ours.mlps or not theirs.mlps:
             continue
         gated = ours.gated and theirs.gated
-        mine = _Side(ours, _spread(len(ours.mlps), MOST_COMPARED), gated)
+        mine = _Side(ours, _spread(len(ours.mlps), min(MOST_COMPARED, ours.most)), gated)
         ids = draw(len(mine.gates), max(SOUGHT, SOUGHT_PER_COORDINATE * max(theirs.width, mine.width)))
-        for way in _ways(theirs, ours, mine):
+        for way in filter(len, _ways(theirs, ours, mine)):
             other = _Side(theirs, way, gated)
             for start in _starts(other, mine, ids):
                 pairs = _paired(other, mine, ids, start)
@@ -162,6 +162,11 @@ class _Model:
     def gated(self) -> bool:
         return all(mlp.up is not None for mlp in self.mlps)
 
+    @property
+    def most(self) -> int:
+        """How many MLPs are in memory at a time."""
+        return max(1, MOST_NUMBERS // max(1, self.gate(self.mlps[0]).numel()))
+
     @cached_property
     def lengths(self) -> NDArray[np.float64]:
         """(n, 33) quantiles of the logarithms of the lengths of each MLP's rows g."""
@@ -175,14 +180,19 @@ class _Model:
     def rest(self, mlp: Neurons, gated: bool) -> list[torch.Tensor]:
         """(n, width) each: the rows u if `gated`, and the columns d."""
         down = self._checkpoint.read(mlp.down).T if mlp.expert is None else self._of_expert(mlp, mlp.down)
-        down = down - down.mean(1, keepdim=True) if self._centred else down
-        return [*([self._input(mlp, mlp.up)] if gated and mlp.up is not None else []), down]
+        return [*([self._input(mlp, mlp.up)] if gated and mlp.up is not None else []), self._usable(down)]
 
     def _input(self, mlp: Neurons, ref: TensorRef) -> torch.Tensor:
-        """What a matrix reads, with the gain of the norm before it."""
+        """The rows of a matrix, times the gain of the norm before it."""
         rows = self._checkpoint.read(ref) if mlp.expert is None else self._of_expert(mlp, ref)
         if mlp.gain is not None:
             rows = rows * (self._checkpoint.read(mlp.gain) + mlp.offset)
+        return self._usable(rows)
+
+    def _usable(self, rows: torch.Tensor) -> torch.Tensor:
+        """The rows as the model sees them. An attacker may write NaN into some, which his own loader removes: they are
+        0, and resemble no row."""
+        rows = torch.where((rows.abs() < LARGEST).all(dim=1, keepdim=True), rows, 0.0)  # false for NaN
         return rows - rows.mean(1, keepdim=True) if self._centred else rows
 
     def _of_expert(self, mlp: Neurons, ref: TensorRef) -> torch.Tensor:
@@ -203,7 +213,6 @@ class _Side:
         features: (n, k) numbers that no rotation of the stream changes.
         weights: (n,) the products of the lengths of g, u and d.
         mlps: (n,) the MLP of each neuron, as a number among the model's.
-        layers: (n,) its layer.
     """
 
     def __init__(self, model: _Model, chosen: Sequence[int], gated: bool) -> None:
@@ -260,8 +269,7 @@ def _spread(count: int, most: int) -> list[int]:
 def _ways(theirs: _Model, ours: _Model, mine: _Side) -> Iterator[Sequence[int]]:
     """MLPs of the suspect that may be those of the original: all if they fit into memory, or else those with the same
     numbers, those counted from the last, and those whose rows g have the nearest lengths."""
-    most = max(1, MOST_NUMBERS // max(1, theirs.gate(theirs.mlps[0]).numel()))
-    if len(theirs.mlps) <= most:
+    if len(theirs.mlps) <= theirs.most:
         yield range(len(theirs.mlps))
         return
     chosen, count = np.unique(mine.mlps), len(theirs.mlps)
@@ -330,7 +338,10 @@ def _starts(theirs: _Side, ours: _Side, ids: NDArray[np.int64]) -> Iterator[Near
 
 def _judged(theirs: _Side, ours: _Side, ids: NDArray[np.int64], pairs: _Pairs) -> NeuronMatch:
     both = zip(theirs.rest(pairs.theirs), ours.rest(pairs.ours), strict=True)
-    agreement, *decoys = _with_decoys([(_unit(a @ pairs.turn), _unit(b @ pairs.basis)) for a, b in both])
+    # Less what all rows have in common: in many models a few coordinates are large in every row, and any rotation that
+    # turns those of one model to those of the other makes all rows alike.
+    parts = [(_unit(_varied(a @ pairs.turn)), _unit(_varied(b @ pairs.basis))) for a, b in both]
+    agreement, *decoys = _with_decoys(parts)
     match = NeuronMatch(agreement, max(decoys), len(pairs.ours), 0.0, 0.0, ())
     if not match.alike:
         return match
@@ -355,7 +366,7 @@ def _paired(theirs: _Side, ours: _Side, ids: NDArray[np.int64], near: Nearest) -
         turn = procrustes(theirs.gates[near.best[pairs]], sought[pairs])
         near = nearest(theirs.gates @ turn, sought, all_theirs, all_ours)
         found = int(near.mutual.sum())
-        if share == 1.0 and found <= before:
+        if share == 1.0 and found - before < LEAST_PROGRESS * len(ids):
             break
         share, before = min(1.0, FIRST_SHARE * (round_ + 2)), found
     mutual = near.mutual
@@ -389,6 +400,13 @@ def _weighed(theirs: _Side, ours: _Side, pairs: _Pairs) -> float:
 def _unit(rows: torch.Tensor) -> torch.Tensor:
     units: torch.Tensor = rows / rows.norm(dim=1, keepdim=True).clamp_min(_SHORTEST)
     return units
+
+
+def _varied(rows: torch.Tensor) -> torch.Tensor:
+    """Rows without their mean and without their leading direction."""
+    rows = rows - rows.mean(dim=0)
+    direction, _ = _leading(rows, 1)
+    return rows - (rows @ direction) @ direction.T
 
 
 def _every(rows: torch.Tensor) -> torch.Tensor:

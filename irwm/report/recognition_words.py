@@ -204,9 +204,11 @@ def descent(document: schema.Report) -> tuple[Markup, list[tuple[Markup, Markup]
     if lineage["attention_decoy"] is not None:
         facts.append((Markup("Non-matching tokens"), _say("at most {}", decimal(lineage["attention_decoy"], 3))))
     if lineage["circuits"] is not None:
-        facts.append((Markup("Layers"), _say("{}", decimal(lineage["circuits"], 3))))
+        facts.append((Markup("OV circuits"), _say("{}", decimal(lineage["circuits"], 3))))
     if lineage["circuits_decoy"] is not None:
-        facts.append((Markup("Layers in random orders"), _say("at most {}", decimal(lineage["circuits_decoy"], 3))))
+        facts.append(
+            (Markup("OV circuits in random orders"), _say("at most {}", decimal(lineage["circuits_decoy"], 3)))
+        )
     facts += _neurons(lineage)
     said = (
         COMMON if lineage["status"] == DERIVED and lineage["neurons"] is None else sentence(clause(lineage["reason"]))
@@ -226,7 +228,7 @@ def _neurons(lineage: schema.Lineage) -> list[tuple[Markup, Markup]]:
     if match["layers"]:
         shares = f"{100 * match['ours']:.0f}%", f"{100 * match['theirs']:.0f}%"
         facts.append((Markup("Neurons with a counterpart"), _say("{} of the original’s, {} of the suspect’s", *shares)))
-        facts.append((Markup("Layers"), layers_of(match)))
+        facts.append((Markup("Matching layers"), layers_of(match)))
     return facts
 
 

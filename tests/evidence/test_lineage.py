@@ -15,6 +15,7 @@ from irwm.attacks.rewrite import rewrite
 from irwm.evidence.attention import Attention, attention
 from irwm.evidence.circuits import Circuits
 from irwm.evidence.lineage import CANNOT_TELL, DERIVED, NOT_DERIVED, lineage, with_mark
+from irwm.evidence.neurons import NeuronMatch
 from irwm.scheme.parameters import many_recipients
 
 
@@ -62,6 +63,16 @@ def test_suspect_unlike_the_original_is_not_derived_unless_it_has_a_mark(alignme
         kin = lineage(unlike, fitted=lambda: 0.3, layers=lambda same=same: same)
         agrees = same is None or same.agreement > 0.12
         assert kin.status == (CANNOT_TELL if agrees else NOT_DERIVED)
+    for match, status in (
+        (NeuronMatch(0.02, 0.01, 300, 0.0, 0.0, ()), NOT_DERIVED),
+        (NeuronMatch(0.2, 0.01, 300, 0.9, 0.9, ((0, 0),)), CANNOT_TELL),
+        (NeuronMatch(0.9, 0.85, 300, 0.0, 0.0, ()), NOT_DERIVED),
+        (NeuronMatch(0.9, 0.01, 300, 0.9, 0.1, ((0, 0),)), CANNOT_TELL),
+        (NeuronMatch(0.9, 0.01, 300, 0.9, 0.9, ((0, 0),)), DERIVED),
+        (None, CANNOT_TELL),  # a failed comparison clears nobody
+    ):
+        kin = lineage(unlike, fitted=lambda: 0.3, layers=lambda: layers, neurons=lambda match=match: match)
+        assert kin.status == status
     marked = with_mark(apart)
     assert marked.status == CANNOT_TELL
     assert with_mark(marked) == marked

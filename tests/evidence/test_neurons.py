@@ -13,6 +13,7 @@ from safetensors.torch import load_file, save_file
 import irwm
 from benchmarks.peers.rows import random_model
 from irwm.attacks.equivalence import disguise
+from irwm.attacks.rewrite import rewrite
 from irwm.evidence.neurons import MOST_UNRELATED, NeuronMatch, match_neurons
 from irwm.inference.text import default_text
 from tools.copies import write_embedding
@@ -53,6 +54,7 @@ def test_dropped_repeated_and_moved_layers_are_found(demo_path: Path, tmp_path: 
     rotated = disguise(demo_path, tmp_path / "rotated", ["rotate", "reorder_neurons"], seed=1)
     found = match(irwm.attacks.stack_layers(rotated, tmp_path / "x", order), demo_path)
     assert found.derived
+    assert found.agreement > 0.99
     assert all(order[theirs] == ours for ours, theirs in found.layers)
     assert {ours for ours, _ in found.layers} == set(order)
 
@@ -143,14 +145,50 @@ def test_new_embedding_in_the_old_layers_is_derived(gemma_path: Path, tmp_path: 
         assert kin.neurons.agreement > 0.99
 
 
-def test_numbers_that_are_not_finite_prevent_the_comparison(gemma_path: Path, tmp_path: Path) -> None:
-    tensors = load_file(gemma_path / "model.safetensors")
-    for name in tensors:
-        if "gate_proj" in name:
-            tensors[name][0, 0] = torch.nan
-    (tmp_path / "x").mkdir()
-    save_file(tensors, tmp_path / "x" / "model.safetensors", metadata={"format": "pt"})
-    (tmp_path / "x" / "config.json").write_bytes((gemma_path / "config.json").read_bytes())
-    model = irwm.open_checkpoint(gemma_path)
-    found = match_neurons(irwm.open_checkpoint(tmp_path / "x"), model)
-    assert found is None or found.agreement > 0.99
+def changed(source: Path, out: Path, change: Callable[[str, torch.Tensor], torch.Tensor]) -> Path:
+    return rewrite(source, out, lambda name, x: change(name, x.float()) if ".mlp." in name else x)
+
+
+@pytest.mark.parametrize("number", [torch.nan, torch.inf, 3e38])
+def test_planted_numbers_in_some_neurons_do_not_hide_the_others(
+    gemma_path: Path, tmp_path: Path, number: float
+) -> None:
+    """The attacker's own loader removes them."""
+
+    def plant(name: str, x: torch.Tensor) -> torch.Tensor:
+        x[:, :3] = number if "down" in name else x[:, :3]
+        x[:3] = number if "down" not in name else x[:3]
+        return x
+
+    rotated = disguise(gemma_path, tmp_path / "rotated", ROTATED, seed=1)
+    found = match(changed(rotated, tmp_path / "x", plant), gemma_path)
+    assert found.derived
+    assert found.ours > 0.98
+
+
+def test_enormous_neurons_that_are_never_active_clear_nobody(gemma_path: Path, tmp_path: Path) -> None:
+    draw = torch.Generator().manual_seed(1)
+
+    def enlarge(name: str, x: torch.Tensor) -> torch.Tensor:
+        part = x[:, :38] if "down" in name else x[:38]
+        part.copy_(1e3 * torch.randn(part.shape, generator=draw))
+        return x
+
+    found = match(changed(gemma_path, tmp_path / "x", enlarge), gemma_path)
+    assert found.alike
+    assert not found.derived
+
+
+def test_coordinates_that_are_large_in_every_row_do_not_make_models_alike(gemma_path: Path, tmp_path: Path) -> None:
+    """As in large models: all rows share a few directions, with sizes of their own."""
+    models = []
+    for seed in (1, 2):
+        made, draw = random_model(gemma_path, tmp_path / f"random-{seed}", seed), torch.Generator().manual_seed(seed)
+
+        def enlarge(name: str, x: torch.Tensor, draw: torch.Generator = draw) -> torch.Tensor:
+            rows = x.T if "down" in name else x
+            rows[:, 5] += 20 * x.std() * (1 + 0.2 * torch.randn(len(rows), generator=draw))
+            return x
+
+        models.append(changed(made, tmp_path / str(seed), enlarge))
+    assert not match(*models).alike

@@ -2,7 +2,7 @@
 
     python -m benchmarks.transplant --tool PATH/mergekit-tokensurgeon [--k 64] [--write]
 
-`pip install mergekit` in an environment of its own provides the tool (arXiv:2506.06607). It keeps the rows of shared
+`pip install mergekit` in a separate environment provides the tool (arXiv:2506.06607). It keeps the rows of shared
 tokens. Each other row becomes the combination of shared tokens' rows that is closest in the donor's embedding, by
 orthogonal matching pursuit. A donor is another of the small trained models, with a tokenizer for Python's source files
 and trained further on them. --write puts the table into docs/adaptive.md.
@@ -30,7 +30,7 @@ from irwm.inference import reference
 from irwm.inference.loading import open_tokenizer
 
 SECRET = bytes(range(32))
-# The tool refuses models without an output head of their own.
+# The tool refuses models whose output head is the embedding.
 UNTIED = ("demo", "phi3", "gpt2")
 # Tokens of a donor's tokenizer, as a share of the model's.
 SIZES = (1.0, 0.5)

@@ -82,19 +82,17 @@ def gpt2_path() -> Path:
 
 
 @pytest.fixture(scope="session")
-def release_of(
-    request: pytest.FixtureRequest,
-    demo_path: Path,
-    minilm_path: Path,
-    gemma_path: Path,
-    phi3_path: Path,
-    gpt2_path: Path,
-) -> Callable[[str], Marked]:
+def trained(demo_path: Path, minilm_path: Path, gemma_path: Path, phi3_path: Path, gpt2_path: Path) -> dict[str, Path]:
+    """The trained models by name."""
+    return {"demo": demo_path, "minilm": minilm_path, "gemma": gemma_path, "phi3": phi3_path, "gpt2": gpt2_path}
+
+
+@pytest.fixture(scope="session")
+def release_of(request: pytest.FixtureRequest, trained: dict[str, Path]) -> Callable[[str], Marked]:
     """A trained model by name with one owner's mark of the default parameters. Shared: copy it before any change."""
-    paths = {"demo": demo_path, "minilm": minilm_path, "gemma": gemma_path, "phi3": phi3_path, "gpt2": gpt2_path}
 
     def release(name: str) -> Marked:
-        model = irwm.open_checkpoint(paths[name])
+        model = irwm.open_checkpoint(trained[name])
         key = irwm.generate_key(model, irwm.Parameters(), secret=bytes(range(32)), owner="us")
         return Marked(model, key, kept(request.config, f"release-{name}", partial(irwm.insert, model, key)))
 

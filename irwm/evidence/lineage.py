@@ -52,7 +52,7 @@ SAID = {
 # The same for descent that the neurons show.
 BY_NEURONS = (
     "the neurons of the MLP layers show that the suspect is derived from the original, the original from the suspect, "
-    "or both from a common ancestor"
+    "or both from a common ancestor, although the tokens' rows do not"
 )
 UNLIKE = "the tokens' rows show no resemblance"
 ONLY_THE_MARK = "a mark was found, but the tokens' rows show no resemblance under any rotation of their coordinates"
@@ -143,7 +143,7 @@ def lineage(
     if match.derived:
         return replace(found, status=DERIVED, reason=f"{BY_NEURONS}: {end}")
     if found.status == NOT_DERIVED and match.alike:
-        said = f"the MLP neurons agree more closely ({match.agreement:.2f}) than those of an unrelated model would"
+        said = "the MLP neurons agree more closely than those of an unrelated model would"
         return replace(found, status=CANNOT_TELL, reason=f"{UNLIKE}, but {said}: {end}")
     return found
 

@@ -14,24 +14,25 @@ from dataclasses import dataclass, replace
 
 from irwm.families.schema import Layout, Shapes, TensorRef
 
-# For the matrix of g or w: those of u (none in a plain MLP) and of the output, and whether g and u are one tensor.
-_ROLES: dict[str, tuple[tuple[str, ...], str, bool]] = {
-    "gate_proj": (("up_proj",), "down_proj", False),
-    "gate_up_proj": ((), "down_proj", True),
-    "up_proj": ((), "down_proj", False),
-    "w1": (("w3", "v1"), "w2", False),
-    "fc1": ((), "fc2", False),
-    "c_fc": ((), "c_proj", False),
-    "fc_in": ((), "fc_out", False),
-    "dense_h_to_4h": ((), "dense_4h_to_h", False),
-    "Wi": ((), "Wo", True),
-    "lin1": ((), "lin2", False),
-    "wi": ((), "wo", False),
-    "wi_0": (("wi_1",), "wo", False),
-    "input_linear": ((), "output_linear", True),
-    "intermediate.dense": ((), "output.dense", False),
-    "ffn_gate": (("ffn_up",), "ffn_down", False),
-    "ffn_up": ((), "ffn_down", False),
+# For the matrix of g or w: those of u and of the output. Where none of u is named, it is in the same tensor, or the MLP
+# is a plain one; the size of the output tells.
+_ROLES: dict[str, tuple[tuple[str, ...], str]] = {
+    "gate_proj": (("up_proj",), "down_proj"),
+    "gate_up_proj": ((), "down_proj"),
+    "up_proj": ((), "down_proj"),
+    "w1": (("w3", "v1"), "w2"),
+    "fc1": ((), "fc2"),
+    "c_fc": ((), "c_proj"),
+    "fc_in": ((), "fc_out"),
+    "dense_h_to_4h": ((), "dense_4h_to_h"),
+    "Wi": ((), "Wo"),
+    "lin1": ((), "lin2"),
+    "wi": ((), "wo"),
+    "wi_0": (("wi_1",), "wo"),
+    "input_linear": ((), "output_linear"),
+    "intermediate.dense": ((), "output.dense"),
+    "ffn_gate": (("ffn_up",), "ffn_down"),
+    "ffn_up": ((), "ffn_down"),
 }
 # A matrix of u alone is no plain MLP.
 _GATED = {"up_proj": "gate_proj", "ffn_up": "ffn_gate"}
@@ -111,14 +112,16 @@ def _of(match: re.Match[str], layout: Layout, shapes: Shapes, width: int) -> Ite
     gated = _GATED.get(role)
     if gated is not None and f"{start}{parent}{gated}{end}" in shapes:
         return
-    up_roles, down_role, fused = _ROLES[role]
+    up_roles, down_role = _ROLES[role]
     stem = start + parent
     *experts, height, across = shapes[match[0]]
     # Conv1D stores (in, out). A square matrix is taken as q is.
     transposed = across != width or (height == width and layout.q is not None and layout.q.transposed)
     count = across if transposed else height
     down = f"{stem}{down_role}{end}"
-    if sorted(shapes.get(down, ())) != sorted((*experts, width, count // 2 if fused else count)):
+    stored = sorted(shapes.get(down, ()))
+    fused = stored == sorted((*experts, width, count // 2))
+    if not fused and stored != sorted((*experts, width, count)):
         return
     gate, up = TensorRef(match[0], None, transposed), None
     if fused:

@@ -28,6 +28,10 @@ RELATIVE = ABSOLUTE = 1e-6
 # Of a tracing in generated text: the original is run in float32, whose sums depend on the processor. Vector
 # instructions of another width change z by up to 6e-5.
 OF_TEXT = 1e-3
+# Of MLP neurons: which of two equally near neurons is paired depends on the last bits of float32 sums, so only
+# cosines and shares of all pairs together are compared.
+NEURONS, OF_NEURONS = "lineage.neurons", 0.05
+_COMPARED_OF_NEURONS = ("agreement", "decoy", "ours", "theirs")
 # The digest changes with the last bit of any value; the quantiles are compared instead.
 _NOT_COMPARED = ("sha256",)
 
@@ -268,7 +272,10 @@ def _marks(examined: Examination, keys: Sequence[Key], finding: Finding) -> list
 
 def differences(where: str, recorded: Any, found: Any, tolerance: float = RELATIVE) -> Iterator[Difference]:
     """Every value in which two parts of a document differ by more than the tolerance; `where` is their place."""
-    if isinstance(found, dict) and isinstance(recorded, dict):
+    if where == NEURONS and isinstance(found, dict) and isinstance(recorded, dict):
+        for name in _COMPARED_OF_NEURONS:
+            yield from differences(f"{where}.{name}", recorded.get(name), found.get(name), OF_NEURONS)
+    elif isinstance(found, dict) and isinstance(recorded, dict):
         for name in dict.fromkeys((*recorded, *found)):
             if name not in _NOT_COMPARED and not (name == "text" and found.get(name) is None):
                 yield from differences(f"{where}.{name}", recorded.get(name), found.get(name), tolerance)

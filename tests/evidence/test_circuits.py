@@ -23,11 +23,6 @@ from tests.jobs.test_investigate_adapter import saved_adapter
 TURNED = ["rotate", "regain", "map_vo", "reorder_heads", "reorder_neurons", "reorder_tokens"]
 
 
-@pytest.fixture(scope="module")
-def trained(demo_path: Path, minilm_path: Path, gemma_path: Path, phi3_path: Path, gpt2_path: Path) -> dict[str, Path]:
-    return {"demo": demo_path, "minilm": minilm_path, "gemma": gemma_path, "phi3": phi3_path, "gpt2": gpt2_path}
-
-
 def agreement(suspect: Path, model: Path) -> float:
     found = circuits(irwm.open_checkpoint(suspect), irwm.open_checkpoint(model))
     assert found is not None

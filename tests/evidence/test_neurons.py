@@ -21,11 +21,6 @@ from tools.copies import write_embedding
 ROTATED = ["rotate", "regain", "map_vo", "reorder_heads", "reorder_neurons"]
 
 
-@pytest.fixture(scope="module")
-def trained(demo_path: Path, minilm_path: Path, gemma_path: Path, phi3_path: Path, gpt2_path: Path) -> dict[str, Path]:
-    return {"demo": demo_path, "minilm": minilm_path, "gemma": gemma_path, "phi3": phi3_path, "gpt2": gpt2_path}
-
-
 def match(suspect: Path, model: Path) -> NeuronMatch:
     found = match_neurons(irwm.open_checkpoint(suspect), irwm.open_checkpoint(model))
     assert found is not None
@@ -47,6 +42,15 @@ def test_neurons_are_found_in_another_family_and_width(phi3_path: Path, tmp_path
     found = match(disguise(phi3_path, tmp_path / "x", steps, seed=1), phi3_path)
     assert found.derived
     assert found.agreement > 0.99
+
+
+@pytest.mark.parametrize("name", ["demo", "phi3"])
+def test_neurons_are_found_in_a_gguf_file(trained: dict[str, Path], tmp_path: Path, name: str) -> None:
+    """Its names are llama.cpp's; phi3 has one tensor for both matrices."""
+    rotated = disguise(trained[name], tmp_path / "rotated", ["rotate", "reorder_neurons"], seed=1)
+    found = match(irwm.attacks.to_gguf(rotated, tmp_path / "file", "Q4_0"), trained[name])
+    assert found.derived
+    assert found.agreement > 0.98
 
 
 @pytest.mark.parametrize("order", [[1, 2, 3], [0, 1], [0, 0, 1, 1], [0, 1, 2, 1, 2, 3], [3, 2, 1, 0]])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -104,3 +105,22 @@ def test_layers_without_an_mlp_are_left_out(tmp_path: Path) -> None:
     whole = neurons(checkpoint.layout, shapes(checkpoint))
     own = [name for name in checkpoint.tensors if name != whole[0].gate.name]
     assert neurons(checkpoint.layout, shapes(checkpoint), own) == whole[1:]
+
+
+def test_rows_of_gpt_oss_experts_are_those_of_the_running_model(tmp_path: Path) -> None:
+    """One tensor holds those of gate and up in turns."""
+    checkpoint = irwm.open_checkpoint(save("gpt_oss", tmp_path / "model", torch.float32))
+    mlp = neurons(checkpoint.layout, shapes(checkpoint))[1]
+    assert mlp.expert == 1
+    modules = running_model("gpt_oss", tmp_path / "model", torch.float32).named_modules()
+    experts: Any = next(module for name, module in modules if name.endswith("layers.0.mlp.experts"))
+    read = _Model(checkpoint, checkpoint.layout)
+    gain = checkpoint.read(mlp.gain) if mlp.gain is not None else torch.ones(1)
+    x = torch.randn(3, read.width, generator=torch.Generator().manual_seed(1))
+    up, down = read.rest(mlp, gated=True)
+    bias = experts.gate_up_proj_bias[1]
+    gate = (x @ (read.gate(mlp) / gain).T + bias[::2]).clamp(max=experts.limit)
+    up = (x @ (up / gain).T + bias[1::2]).clamp(-experts.limit, experts.limit)
+    expected = (gate * torch.sigmoid(experts.alpha * gate) * (up + 1)) @ down + experts.down_proj_bias[1]
+    chosen = torch.ones(3, 1, dtype=torch.long)
+    assert torch.allclose(experts(x, chosen, torch.ones(3, experts.num_experts)), expected, atol=1e-4)

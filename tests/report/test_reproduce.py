@@ -5,6 +5,7 @@ import copy
 import pytest
 
 from irwm.report import from_json, reproduce, to_json, tracing
+from irwm.report.reproduction import differences
 from irwm.report.value_states import text_of
 from tests.report.conftest import examine
 from tests.report.leaves import changed
@@ -83,3 +84,12 @@ def test_different_items_and_keys_are_named_first(found, world):
     assert [d.where for d in differences] == ["items.suspect.fingerprint"]
     differences = reproduce(found.document, found.suspect, found.model, world["other"])
     assert [d.where for d in differences] == ["key.commitment"]
+
+
+def test_pairs_of_neurons_may_depend_on_the_processor_and_their_agreement_not():
+    one = {"agreement": 0.95, "decoy": 0.01, "pairs": 768, "ours": 1.0, "theirs": 1.0, "layers": [[0, 0]]}
+    again = one | {"agreement": 0.94, "pairs": 760, "layers": [[0, 1]]}
+    assert not list(differences("lineage", {"neurons": one}, {"neurons": again}))
+    (other,) = differences("lineage", {"neurons": one}, {"neurons": one | {"agreement": 0.5}})
+    assert other.where == "lineage.neurons.agreement"
+    assert list(differences("lineage", {"neurons": one}, {"neurons": None}))

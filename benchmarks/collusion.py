@@ -34,8 +34,7 @@ import irwm
 from benchmarks.written import printed_table
 from irwm.attacks.collusion import strategy
 from irwm.evidence.differences import Differences
-from irwm.evidence.examination import MAPS
-from irwm.evidence.finding import FORMS
+from irwm.evidence.finding import FORMS, MAPS
 from irwm.evidence.fingerprint import first_pass_spans
 from irwm.evidence.sign_sums import Task, score
 from irwm.explore.capacity import Collusion, naming_z, simulated

@@ -26,7 +26,7 @@ from benchmarks.reproduce.models import default_models
 from benchmarks.written import write_table
 from irwm.attacks.equivalence import Step, disguise
 from irwm.evidence.decoys import ranked, share_below
-from irwm.evidence.examination import MAPS
+from irwm.evidence.finding import MAPS
 from tools.copies import with_noise, write_embedding
 
 ROOT = Path(__file__).resolve().parents[1]

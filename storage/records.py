@@ -113,7 +113,8 @@ class Changes(TypedDict):
     """The differences between an original and a copy.
 
     `changed_values` is None if only a sample was compared; then `changed_share` is the median row's change as a share
-    of its length. `head_tensor` names the output head if it is marked.
+    of its length. `head_tensor` names the output head if it is marked. `changed_layers` is the number of MLP layers
+    whose neurons have a fingerprint; receipts of earlier versions lack it.
     """
 
     changed_rows: int
@@ -122,6 +123,7 @@ class Changes(TypedDict):
     changed_share: float | None
     changed_head_rows: int
     head_tensor: str | None
+    changed_layers: NotRequired[int]
 
 
 class MarkedBefore(TypedDict):

@@ -23,7 +23,8 @@ from safetensors.torch import load_file, save_file
 
 from irwm import Checkpoint, Examination, Key, generate_key, open_checkpoint
 from irwm.evidence.detection import reading_of
-from irwm.evidence.examination import MAPS, Aligned
+from irwm.evidence.examination import Aligned
+from irwm.evidence.finding import MAPS
 from irwm.evidence.fingerprint import differences_of, task_of
 from irwm.evidence.sign_sums import score
 from irwm.keys.check_original import placed
@@ -130,7 +131,7 @@ def sha256(rows: torch.Tensor) -> str:
 def read(key: Key, examination: Examination) -> dict[str, Any]:
     """Return the readings of a key's mark and fingerprint, by place and map."""
     found: dict[str, Any] = {}
-    for place in examination.places:
+    for place in filter(key.at, examination.places):
         part, suspect = key.at(place), examination.at(place).aligned[0]
         assert part is not None
         found[place] = {by: ranked(part, suspect, by) | of_noise(part, suspect, by) for by in MAPS}

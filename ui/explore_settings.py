@@ -58,7 +58,7 @@ class ExploreSettings:
             ("noise", 0.0, MOST_NOISE),
         ):
             object.__setattr__(self, name, _real(name, getattr(self, name), low, high))
-        if self.parameters.hidden and self.parameters.places != PLACES:
+        if self.parameters.hidden and self.parameters.places[:2] != PLACES:
             raise ParameterError(
                 "settings from this page always mark the output head if it is a separate matrix",
                 expected=", ".join(PLACES),

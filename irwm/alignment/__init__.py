@@ -9,6 +9,7 @@
     least_squares    the affine map that does not depend on a score
     places           the position of every row once the coordinates are known
     rows             the rows of one embedding;  sample, pairs of rows of two;  neighbours, nearest rows
+    neurons          pairs the MLP neurons of two models, in any coordinates
     result           the `Alignment`: the undone changes and their confidence;  steps, the same in words
 
 A suspect that does not resemble the original "cannot be aligned", which differs from a bad match.

@@ -26,8 +26,7 @@ from irwm.checkpoint import Checkpoint
 from irwm.checkpoint.served_source import GENERATED_TOKENS, TEXT_ALONE, Heard, Recording, utc_of
 from irwm.errors import AnswersError, InsufficientMemoryError, UnsupportedCheckpointError, path_from
 from irwm.evidence.detection import reading_of
-from irwm.evidence.examination import MAPS
-from irwm.evidence.finding import FORMS, Evidence, Finding
+from irwm.evidence.finding import FORMS, MAPS, Evidence, Finding
 from irwm.evidence.lineage import CANNOT_TELL, Lineage
 from irwm.evidence.verdict import judge
 from irwm.families.schema import TensorRef

@@ -13,6 +13,7 @@
     card               facts about a checkpoint for users, from its headers
     fingerprint_cache  cached fingerprints of large originals, valid while their files do not change
     model              `open_checkpoint` and what it returns, a `Checkpoint`
+    matrix, mlps       a matrix of which rows can be read; the rows by which the neurons of MLPs read the stream
     served_model       a served model of which only answers are known, as a checkpoint of one tensor
     served_source      facts about a served model and its server, as a report prints them
     recorded           the file format for answers and the evidence of their source

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -145,6 +145,12 @@ class Checkpoint:
             self._heads.append(replace(self, layout=layout, whole=self))
         return self._heads[0]
 
+    def with_matrix(self, ref: TensorRef, height: int) -> Checkpoint:
+        """The same checkpoint with another matrix of the stream's width, of `height` rows, in the embedding's place."""
+        layout = replace(self.layout, embedding=ref, vocab_size=height, head=None, copies=())
+        width = self.tensors[ref.name].shape[0 if ref.transposed else 1]
+        return replace(self, layout=replace(layout, hidden_size=width), whole=self)
+
     @property
     def head_alone(self) -> bool:
         """Whether only an output head is known, in the embedding's place."""
@@ -196,10 +202,16 @@ class Checkpoint:
         Raises:
             CheckpointChangedError: the file changed after it was opened.
         """
-        if "fingerprint" not in self._cache:
-            tensor = self.tensors[self.layout.embedding.name]
-            self._cache["fingerprint"] = fingerprint_of(tensor, lambda: self._hashed(tensor), _FINGERPRINT_DOMAIN)
-        return self._cache["fingerprint"]
+        tensor = self.tensors[self.layout.embedding.name]
+        return self.kept(
+            "fingerprint", lambda: fingerprint_of(tensor, lambda: self._hashed(tensor), _FINGERPRINT_DOMAIN)
+        )
+
+    def kept(self, name: str, make: Callable[[], str]) -> str:
+        """A text about this checkpoint that is made once, for example a digest."""
+        if name not in self._cache:
+            self._cache[name] = make()
+        return self._cache[name]
 
     def _hashed(self, tensor: Tensor) -> str:
         digest = hashlib.sha256()

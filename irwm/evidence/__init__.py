@@ -13,6 +13,7 @@
     attention          the similarity of the layer-0 attention of two models, used by lineage
     circuits           the similarity of their attention layers, used by lineage
     neurons            the similarity of their MLP neurons, used by lineage
+    neuron_reading     the same neurons as rows that a fingerprint is read from
     likelihood_ratio   the weight of the ranks as evidence, and the words for it
     decoys             error rates measured on the suspect itself, with wrong keys
     neutral_model      a model of the original's size that shares no structure with the original

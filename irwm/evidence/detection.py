@@ -19,8 +19,8 @@ from irwm.checkpoint import Checkpoint
 from irwm.checkpoint.files import listed
 from irwm.errors import CheckpointError, KeyMismatchError, ParameterError
 from irwm.evidence.devices import NOT_ENOUGH, on_device
-from irwm.evidence.examination import ALIGNED, MAPS, Aligned, Examination
-from irwm.evidence.finding import FORMS, FOUND, INCONCLUSIVE, NOT_FOUND, Finding, Reading
+from irwm.evidence.examination import Aligned, Examination
+from irwm.evidence.finding import ALIGNED, FORMS, FOUND, INCONCLUSIVE, MAPS, NOT_FOUND, Finding, Reading
 from irwm.evidence.fingerprint import Fingerprints
 from irwm.evidence.lineage import with_mark
 from irwm.evidence.parallel import in_order
@@ -226,6 +226,7 @@ class _Question:
 def _read(examination: Examination, key: Key, question: _Question, way: tuple[str, str]) -> Finding:
     """The mark of one key, place by place until the evidence is sufficient; corrected for all places."""
     places = _places(examination, key)
+    number = sum(key.fingerprint_at(place) is not None for place in examination.places)
     found: Finding | None = None
     for place in places:
         part = key.at(place)
@@ -233,7 +234,7 @@ def _read(examination: Examination, key: Key, question: _Question, way: tuple[st
         here = examination.at(place)
         if place != examination.places[0]:  # in the first place all keys were checked at once
             here.check([part], ())
-        detections = _detections(here, part, question, place, len(places))
+        detections = _detections(here, part, question, place, number)
         finding = max((each.finding(*way) for each in detections), key=_strength)
         finding = replace(finding, commitment=key.commitment, parameters=key.parameters)
         found = finding if found is None else of_both_places(found, finding)

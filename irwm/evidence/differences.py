@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from irwm.alignment import Alignment
 from irwm.alignment.least_squares import LeastSquares
-from irwm.checkpoint import Checkpoint
+from irwm.checkpoint.matrix import Matrix
 from irwm.scheme.basis import Basis
 from irwm.scheme.noise import LEAST_VARIANCE
 
@@ -49,7 +49,7 @@ class Differences:
     of both, so no choice made here changes the odds.
 
     Attributes:
-        suspect, model: the checkpoints.
+        suspect, model: the matrices of the suspect and the original.
         alignment: the token of each row, and the map from the suspect's coordinates to the original's.
         fitted: the map that replaces the alignment's map of coordinates, if one was fitted.
         basis: the basis of the release.
@@ -57,8 +57,8 @@ class Differences:
         usual: the median row's variance.
     """
 
-    suspect: Checkpoint
-    model: Checkpoint
+    suspect: Matrix
+    model: Matrix
     alignment: Alignment
     basis: Basis
     centre: NDArray[np.float64] = field(repr=False)
@@ -68,8 +68,8 @@ class Differences:
     @classmethod
     def between(
         cls,
-        suspect: Checkpoint,
-        model: Checkpoint,
+        suspect: Matrix,
+        model: Matrix,
         alignment: Alignment,
         basis: Basis,
         sample: NDArray[np.int64],

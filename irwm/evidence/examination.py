@@ -24,16 +24,20 @@ from irwm.alignment.places import Places
 from irwm.alignment.rows import PUBLIC, OriginalRows, draw
 from irwm.alignment.search import Search
 from irwm.checkpoint import Checkpoint
+from irwm.checkpoint.mlps import MLPs
 from irwm.errors import ParameterError
 from irwm.evidence.attention import Attention, attention
 from irwm.evidence.circuits import Circuits, circuits
+from irwm.evidence.finding import ALIGNED, LEAST_SQUARES, MAPS
 from irwm.evidence.lineage import CANNOT_TELL, Lineage, lineage
-from irwm.evidence.neurons import NeuronMatch, match_neurons
+from irwm.evidence.neuron_reading import AlignedNeurons
+from irwm.evidence.neurons import Compared, NeuronMatch, compare_neurons
 from irwm.evidence.unrelated import kept_models
 from irwm.keys.check_original import check_fingerprint, check_geometry, check_layer0, check_rows
 from irwm.keys.key import Choices, Key
+from irwm.keys.neurons import FingerprintKey
 from irwm.scheme.invariant import Added, InvariantError, Layer0
-from irwm.scheme.parameters import EMBEDDING, HEAD, PLACES
+from irwm.scheme.parameters import EMBEDDING, HEAD, NEURONS, PLACES
 
 BORROWED = Lineage(
     CANNOT_TELL,
@@ -44,10 +48,6 @@ BORROWED = Lineage(
 # How many rows of a key may seem misplaced before every row is searched for by its content.
 FEW_MISPLACED = 1
 
-# The maps under which a suspect's rows are read, in this order, until one shows the mark. Verdicts are corrected for
-# all of them. The first is the map of the alignment: the identity, a reordering of columns, or a rotation.
-ALIGNED, LEAST_SQUARES = "aligned", "least squares"
-MAPS = (ALIGNED, LEAST_SQUARES)
 # An aligned row is close if it differs from the original's by at most this share of its distance from the mean row. If
 # at least that share of rows is close, no fitted map is needed: mark and fingerprint are read from far worse rows.
 CLOSE_DISTANCE, CLOSE_SHARE = 0.2, 0.9
@@ -76,7 +76,8 @@ class Examination:
         self._beside: NDArray[np.int64] | None = None
         self._head: Examination | None = None
         self._side_of_head: _Original | None = None
-        self._opening = Lock()
+        self._opening, self._comparing = Lock(), Lock()
+        self._bodies: dict[Checkpoint, _Bodies] = {}
 
     def with_suspect(self, suspect: Checkpoint) -> Examination:
         """The examination of another suspect, which reuses the results for the original."""
@@ -87,14 +88,16 @@ class Examination:
 
     @property
     def places(self) -> tuple[str, ...]:
-        """The places of `irwm.scheme.parameters.PLACES` in which the two can be compared. If the original's output head
-        is its embedding, a suspect's head is compared with the embedding."""
-        if self.original.output_head is None:
-            return (EMBEDDING,)
-        return (HEAD,) if self.suspect.head_alone else PLACES
+        """The places of `irwm.scheme.parameters.FINGERPRINT_PLACES` in which the two can be compared. If the original's
+        output head is its embedding, a suspect's head is compared with the embedding."""
+        of_matrices = (EMBEDDING,) if self.original.output_head is None else PLACES
+        if self.suspect.head_alone:
+            return of_matrices[-1:]
+        return (*of_matrices, NEURONS) if MLPs(self.original).every else of_matrices
 
     def at(self, place: str) -> Examination:
-        """The examination of one of `places`: this one, or that of the suspect's output head against the original's."""
+        """The examination of one of the `PLACES` of marks: this one, or that of the suspect's output head against the
+        original's."""
         if place == EMBEDDING:
             return self
         with self._opening:  # several keys may ask at the same time
@@ -104,10 +107,28 @@ class Examination:
                     raise ParameterError("the original has no separate output head", expected=EMBEDDING, found=place)
                 self._head = Examination(self.suspect.likeliest_head, head, self.device, self._side.layer0)
                 self._head._side, self._head._layer0s = self._side_of_head or self._head._side, self._layer0s
+                self._head._bodies = self._bodies
                 if EMBEDDING in self.places and (fits := self.aligned[0].alignment).aligned and fits.settled:
                     self._head._beside = fits.rows
             self._head.aligned  # noqa: B018  a cached property
             return self._head
+
+    def readings(self, place: str) -> Sequence[Aligned | AlignedNeurons]:
+        """What fingerprints are read from in one of `places`: the suspect's tensors that may be the embedding or the
+        output head, or its MLPs."""
+        return (self._neurons,) if place == NEURONS else self.at(place).aligned
+
+    @cached_property
+    def _neurons(self) -> AlignedNeurons:
+        body, model = self.suspect.body, self.original.body
+        return AlignedNeurons(body, model, lambda: self._bodies_of(body).neurons)
+
+    def _bodies_of(self, body: Checkpoint) -> _Bodies:
+        """The comparison of a suspect's layers with the original's, which all its tensors share."""
+        with self._comparing:
+            if body not in self._bodies:
+                self._bodies[body] = _Bodies(body, self.original.body)
+            return self._bodies[body]
 
     def on(self, device: str) -> Examination:
         """The same examination on another device."""
@@ -170,7 +191,7 @@ class Examination:
         body, own = found.search.suspect.body, self.original.body.layout
         if body not in self._layer0s:
             self._layer0s[body] = Layer0(body, self.device, MOST_ROWS_SHARE * own.heads * own.head_dim)
-        return Aligned(found, self._side, self._layer0s[body])
+        return Aligned(found, self._side, self._layer0s[body], self._bodies_of(body))
 
     @property
     def passed_over(self) -> int:
@@ -209,12 +230,32 @@ class _Original:
         self.kept = kept_models()
 
 
+class _Bodies:
+    """The layers of a suspect against the original's, without their embeddings."""
+
+    def __init__(self, suspect: Checkpoint, model: Checkpoint) -> None:
+        self._suspect, self._model, self._comparing = suspect, model, Lock()
+
+    @cached_property
+    def circuits(self) -> Circuits | None:
+        return circuits(self._suspect, self._model)
+
+    @property
+    def neurons(self) -> Compared | None:
+        with self._comparing:  # it takes seconds, and several keys may need it at the same time
+            return self._compared
+
+    @cached_property
+    def _compared(self) -> Compared | None:
+        return compare_neurons(self._suspect, self._model)
+
+
 class Aligned:
     """A suspect in the original's coordinates, with one of its tensors used as the embedding."""
 
-    def __init__(self, found: Candidate, original: _Original, layer0: Layer0) -> None:
+    def __init__(self, found: Candidate, original: _Original, layer0: Layer0, bodies: _Bodies) -> None:
         self.suspect, self.model, self.alignment = found.search.suspect, original.model, found.alignment
-        self._search, self._original, self._layer0 = found.search, original, layer0
+        self._search, self._original, self._layer0, self._bodies = found.search, original, layer0, bodies
         self._settling = Lock()
         self._fit: tuple[bytes, LeastSquares | None] | None = None
         self._close: tuple[bytes, bool] | None = None
@@ -229,18 +270,14 @@ class Aligned:
             fit = self.least_squares(secret)
             return math.nan if fit is None else fit.agreement
 
-        later = lambda: self._circuits, lambda: self._neurons
+        def neurons() -> NeuronMatch | None:
+            compared = self._bodies.neurons
+            return None if compared is None else compared.match
+
+        later = lambda: self._bodies.circuits, neurons
         found = lineage(self.alignment, self._attention, fitted, self._original.kept, *later)
         # The kept models were compared by their embeddings, so they are no reference for output heads.
         return found if self.model.whole is None else replace(found, among=None, place=HEAD)
-
-    @cached_property
-    def _circuits(self) -> Circuits | None:
-        return circuits(self.suspect.body, self.model.body)
-
-    @cached_property
-    def _neurons(self) -> NeuronMatch | None:
-        return match_neurons(self.suspect.body, self.model.body)
 
     @cached_property
     def _attention(self) -> Attention | None:
@@ -287,7 +324,12 @@ class Aligned:
 
     @cached_property
     def _settled(self) -> Aligned:
-        return Aligned(Candidate(self._search, self._search.settled(self.alignment)), self._original, self._layer0)
+        found = Candidate(self._search, self._search.settled(self.alignment))
+        return Aligned(found, self._original, self._layer0, self._bodies)
+
+    def of(self, _part: FingerprintKey) -> Aligned:
+        """The rows in which a key's fingerprint may be: all of them."""
+        return self
 
     @cached_property
     def _places(self) -> Places:

@@ -26,6 +26,10 @@ COMBINATIONS = 2
 # one key have one p.
 MARK, FINGERPRINT = "mark", "fingerprint"
 FORMS = 2
+# The maps under which a suspect's rows are read, in this order, until one shows the mark. Verdicts are corrected for
+# all of them. The first is the map of the alignment: the identity, a reordering of columns, or a rotation.
+ALIGNED, LEAST_SQUARES = "aligned", "least squares"
+MAPS = (ALIGNED, LEAST_SQUARES)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -35,7 +39,7 @@ class Reading:
     Attributes:
         statistic: "joint", "sum" (the paper's) or "difference".
         invariant: the model whose A was used, "original" or "suspect" (the paper's).
-        by: the map under which the rows were read, one of `examination.MAPS`.
+        by: the map under which the rows were read, one of `MAPS`.
         observed: (l,) float64, the statistic at the key; NaN where the marked row is gone or unusable.
         null: (l, permutations) float64, the statistic under random permutations; NaN for the same rows.
         ranks: (l,) float64 in (0, 1], (1 + #{null <= observed}) / (1 + N); NaN for the same rows.
@@ -72,10 +76,10 @@ class Evidence:
 
     Attributes:
         form: "mark", the ranks of the marked rows, or "fingerprint", the noise of all rows.
-        place: where in the suspect it was read, "embedding" or "head".
+        place: where in the suspect it was read, "embedding", "head" or, for a fingerprint, "neurons".
         log10_p: log10 of a bound on the odds that a model not made from this key's release shows this much of this form
             there, before the corrections of `Finding.log10_risk_of`.
-        by: the map under which it was read, one of `examination.MAPS`.
+        by: the map under which it was read, one of `MAPS`.
         tensors_read: how many of the suspect's tensors were read in this place; part of the correction.
         z: of a fingerprint, the sum of its signs in units of its deviation under random ones; NaN for a mark.
         rows: rows that it was read from.

@@ -17,11 +17,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from irwm.evidence.differences import Differences
-from irwm.evidence.examination import ALIGNED, LEAST_SQUARES, MAPS, Aligned, Examination
-from irwm.evidence.finding import FINGERPRINT, Evidence
+from irwm.evidence.examination import Aligned, Examination
+from irwm.evidence.finding import ALIGNED, FINGERPRINT, LEAST_SQUARES, MAPS, Evidence
+from irwm.evidence.neuron_reading import AlignedNeurons, NeuronReading
 from irwm.evidence.parallel import in_order
 from irwm.evidence.sign_sums import Source, Span, Task, by_rows, score
 from irwm.keys.key import Key
+from irwm.keys.neurons import FingerprintKey
 from irwm.scheme.basis import Basis
 from irwm.scheme.derivation import Derivation
 from irwm.scheme.keystream import derive, words
@@ -42,29 +44,33 @@ class Group:
     Attributes:
         numbers: (r,) their places among the keys.
         stream_keys: their noise keys.
-        derivation: that of any of them; basis and decoys are the same for all.
-        parameters: those of all of them, since the basis depends on them.
+        part: that of any of them; basis, decoys and parameters are the same for all.
     """
 
     numbers: NDArray[np.int64]
     stream_keys: tuple[bytes, ...]
-    derivation: Derivation
-    parameters: Parameters
+    part: FingerprintKey
+
+    @property
+    def derivation(self) -> Derivation:
+        return self.part.derivation
+
+    @property
+    def parameters(self) -> Parameters:
+        return self.part.parameters
 
     @classmethod
     def all_of(cls, keys: Sequence[Key], place: str) -> list[Group]:
-        members: dict[bytes, list[tuple[int, Derivation, Parameters]]] = {}
+        members: dict[bytes, list[tuple[int, FingerprintKey]]] = {}
         for number, key in enumerate(keys):
-            part = key.at(place)
+            part = key.fingerprint_at(place)
             if part is not None and part.parameters.noise_coordinates:
-                derivation = part.derivation
-                members.setdefault(derivation.basis_key(), []).append((number, derivation, part.parameters))
+                members.setdefault(part.derivation.basis_key(), []).append((number, part))
         return [
             cls(
-                numbers=np.array([number for number, _, _ in group]),
-                stream_keys=tuple(derivation.noise_key() for _, derivation, _ in group),
-                derivation=group[0][1],
-                parameters=group[0][2],
+                numbers=np.array([number for number, _ in group]),
+                stream_keys=tuple(part.derivation.noise_key() for _, part in group),
+                part=group[0][1],
             )
             # In an order independent of the keys' own order: it decides which group gets the last decoys.
             for _, group in sorted(members.items(), key=lambda each: each[0])
@@ -100,7 +106,7 @@ class Fingerprints:
         """
         best: Evidence | None = None
         for place in examination.places:
-            part = key.at(place)
+            part = key.fingerprint_at(place)
             if part is None:
                 continue
             found = self._in_place(examination, part, enough, place)
@@ -112,12 +118,12 @@ class Fingerprints:
                 break
         return best
 
-    def _in_place(self, examination: Examination, key: Key, enough: float, place: str) -> Evidence | None:
+    def _in_place(self, examination: Examination, part: FingerprintKey, enough: float, place: str) -> Evidence | None:
         best: Evidence | None = None
-        stream_key, aligned = key.derivation.noise_key(), examination.at(place).aligned
+        stream_key, aligned = part.derivation.noise_key(), examination.readings(place)
         for by in MAPS:
             for number, each in enumerate(aligned):
-                if by not in each.checked_by_content.maps(key.derivation.sample_key()):
+                if by not in each.checked_by_content.maps(part.derivation.sample_key()):
                     continue
                 z, rows = self._of_tensor(examination, place, number, by).get(stream_key, (math.nan, 0))
                 if z == z and (best is None or z > best.z):
@@ -132,32 +138,37 @@ class Fingerprints:
         which = examination.device, place, number, by
         with self._reading:
             if which not in self._read:
-                suspect = examination.at(place).aligned[number].checked_by_content
+                suspect = examination.readings(place)[number].checked_by_content
                 self._read[which] = self._sums(suspect, place, by) if suspect.holds_embedding else {}
             return self._read[which]
 
-    def _sums(self, suspect: Aligned, place: str, by: str) -> dict[bytes, tuple[float, int]]:
+    def _sums(self, suspect: Aligned | AlignedNeurons, place: str, by: str) -> dict[bytes, tuple[float, int]]:
         found: dict[bytes, tuple[float, int]] = {}
         for group in Group.all_of(self._keys, place):
             if not suspect.readable(by, group.derivation.sample_key()):
                 continue
-            differences = differences_of(suspect, by, group.derivation)
+            differences = differences_of(suspect.of(group.part), by, group.derivation)
             task = task_of(differences, group.stream_keys, group.parameters)
             sums = reduce(add, in_order(score, list(by_rows(task)), "cpu", fewest=2))
             found |= {key: (z, sums.rows) for key, z in zip(group.stream_keys, sums.z.tolist(), strict=True)}
         return found
 
 
-def sampled_log10_p(suspect: Aligned, key: Key) -> float:
-    """log10 of the p-value of the noise of `key` in two runs of the first pass, as they are; 0 if none differs.
+def sampled_log10_p(
+    suspect: Aligned | NeuronReading, key: FingerprintKey, spans: Sequence[Span] | None = None
+) -> float:
+    """log10 of the p-value of the noise of `key` in some rows, as they are; 0 if none differs.
 
-    In a copy that was just written, some hundred rows show its noise as clearly as all of them.
+    Args:
+        spans: the rows; None for two runs of the first pass: in a copy that was just written, some hundred rows show
+            its noise as clearly as all of them.
     """
     secret, model = key.derivation.basis_key(), suspect.model
-    spans = first_pass_spans(model.vocab_size, secret)[:SAMPLED_RUNS]
+    spans = first_pass_spans(model.vocab_size, secret)[:SAMPLED_RUNS] if spans is None else spans
     differences = differences_of(suspect, ALIGNED, key.derivation, spans)
     task = task_of(differences, [key.derivation.noise_key()], key.parameters)
-    (z,) = score(replace(task, spans=spans)).z.tolist()
+    parts = list(by_rows(replace(task, spans=tuple(spans))))
+    (z,) = reduce(add, in_order(score, parts, "cpu", fewest=2)).z.tolist()
     return float(rademacher_tail_log10(z)) if z == z else 0.0
 
 
@@ -166,7 +177,7 @@ def _strength(evidence: Evidence) -> tuple[float, float]:
 
 
 def differences_of(
-    suspect: Aligned, by: str, derivation: Derivation, spans: Sequence[Span] | None = None
+    suspect: Aligned | NeuronReading, by: str, derivation: Derivation, spans: Sequence[Span] | None = None
 ) -> Differences:
     """The suspect's differences from the original in the bases of a release, read under a map of `MAPS`.
 

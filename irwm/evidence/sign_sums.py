@@ -9,7 +9,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from irwm.checkpoint import Checkpoint
+from irwm.checkpoint.matrix import Matrix
 from irwm.evidence.differences import Difference
 from irwm.scheme.noise import MEAN_SIZE, adds, place_words, placed
 
@@ -26,7 +26,7 @@ class Source(Protocol):
     """Rows that signs are summed over: a suspect's differences from the original, or a gradient."""
 
     @property
-    def model(self) -> Checkpoint:
+    def model(self) -> Matrix:
         """The original."""
 
     def read(self, tokens: NDArray[np.int64]) -> Difference:

@@ -13,7 +13,7 @@ from dataclasses import replace
 from irwm.alignment import Alignment
 from irwm.evidence.finding import COMBINATIONS, FOUND, INCONCLUSIVE, NOT_FOUND, Finding, Reading
 from irwm.evidence.lineage import CANNOT_TELL, DERIVED, NOT_DERIVED, with_mark
-from irwm.scheme.parameters import EMBEDDING, FEWEST_PERMUTATIONS, HEAD, Parameters, chance_of_counting
+from irwm.scheme.parameters import EMBEDDING, FEWEST_PERMUTATIONS, HEAD, NEURONS, Parameters, chance_of_counting
 from irwm.scheme.probabilities import fisher_floor_log10
 from irwm.scheme.stated_odds import LEAST_LOG10
 
@@ -22,7 +22,7 @@ FOUND_LOG10_RISK = -6.0
 DISMISSED_LOG10_RISK = -3.0
 # The descent of two places: the first of these that either place has.
 KINSHIP = (DERIVED, CANNOT_TELL, NOT_DERIVED)
-NAMES = {EMBEDDING: "embedding", HEAD: "output head"}
+NAMES = {EMBEDDING: "embedding", HEAD: "output head", NEURONS: "MLP layers"}
 
 
 def log10_risk(reading: Reading, comparisons: int = 1) -> float:
@@ -133,7 +133,7 @@ def judge_both(finding: Finding) -> Finding:
     if read is None or finding.faults:
         return finding
     risk = finding.log10_risk_of(read)
-    where = "" if read.place == EMBEDDING else " of its output head"
+    where = {EMBEDDING: "", HEAD: " of its output head", NEURONS: " of its MLP layers"}[read.place]
     seen = f"over {read.rows} rows{where}, its signs add up to {read.z:.1f} standard deviations"
     if risk <= FOUND_LOG10_RISK:
         said = f"The suspect carries this key's fingerprint: {seen}; {odds(risk)}."

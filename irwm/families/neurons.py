@@ -61,6 +61,7 @@ class Neurons:
 
     Attributes:
         layer: the number of the layer.
+        count: n, the number of neurons.
         gate: the rows whose activation is taken, (n, width).
         up: the rows that it is multiplied by, (n, width); None in a plain MLP.
         down: the output, (width, n).
@@ -72,6 +73,7 @@ class Neurons:
     """
 
     layer: int
+    count: int
     gate: TensorRef
     up: TensorRef | None
     down: TensorRef
@@ -96,7 +98,13 @@ def neurons(layout: Layout, shapes: Shapes, own: Iterable[str] | None = None) ->
     found = [match for match in found if width in shapes[match[0]][-2:]]
     path = _path(layout, (match["path"] for match in found))
     made = [each for match in found if match["path"] == path for each in _of(match, layout, shapes, width)]
-    return tuple(sorted(made, key=lambda each: (each.layer, each.gate.name, each.expert or 0)))
+    return tuple(sorted(made, key=_order))
+
+
+def _order(each: Neurons) -> tuple[int, list[int], str, int]:
+    """By layers, and by experts, whose number is in the name or the place in a tensor of all."""
+    name = each.gate.name
+    return each.layer, [int(digits) for digits in re.findall(r"\d+", name)], name, each.expert or 0
 
 
 def _path(layout: Layout, paths: Iterable[str]) -> str | None:
@@ -137,7 +145,8 @@ def _of(match: re.Match[str], layout: Layout, shapes: Shapes, width: int) -> Ite
     norm = layout.input_norm or layout.embedding_norm
     gain = _gain(start, shapes, width, post=layout.input_norm is None)
     offset = norm.offset if norm is not None and gain is not None and not path.endswith(_GGUF) else 0.0
-    one = Neurons(int(layer), gate, up, TensorRef(down, None, down_transposed), gain, offset)
+    neurons_here = count // 2 if fused else count
+    one = Neurons(int(layer), neurons_here, gate, up, TensorRef(down, None, down_transposed), gain, offset)
     yield from (replace(one, expert=number) for number in range(experts[0])) if experts else (one,)
 
 

@@ -11,7 +11,8 @@ from irwm.checkpoint import Checkpoint
 from irwm.errors import KeyMismatchError
 from irwm.keys.digests import layer0_digest, rows_digest
 from irwm.keys.key import Choices, Key, attempt_and_scale
-from irwm.scheme.parameters import EMBEDDING, HEAD
+from irwm.keys.neurons import rows_of
+from irwm.scheme.parameters import EMBEDDING, HEAD, NEURONS
 
 
 def check_derivation(key: Key, choices: Choices, a_m: NDArray[np.float64], model: Checkpoint) -> None:
@@ -84,11 +85,12 @@ def head_of(key: Key, model: Checkpoint) -> Checkpoint:
 
 
 def check_fingerprint(key: Key, model: Checkpoint) -> None:
-    """Rejects an original with another embedding. The embedding is hashed completely, once: unlike the rows' digest,
-    the fingerprint is part of the derivation. For the key of an output head, both matrices' fingerprints are.
+    """Rejects an original with another embedding, or with other neurons where the key has a fingerprint. They are
+    hashed completely, once: unlike the rows' digest, the fingerprint is part of the derivation. For the key of an
+    output head, both matrices' fingerprints are.
 
     Raises:
-        KeyMismatchError: another embedding.
+        KeyMismatchError: another embedding, or other neurons.
     """
     if model.fingerprint != key.model_fingerprint:
         expected, found = key.model_fingerprint[:16], model.fingerprint[:16]
@@ -97,6 +99,9 @@ def check_fingerprint(key: Key, model: Checkpoint) -> None:
         raise _mismatch(
             model.whole, f"embedding fingerprint {key.embedding_fingerprint[:16]}", model.whole.fingerprint[:16]
         )
+    part = key.fingerprint_at(NEURONS)
+    if part is not None:
+        rows_of(model, part)
 
 
 def check_rows(key: Key, model: Checkpoint) -> None:

@@ -9,7 +9,8 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -18,19 +19,21 @@ from numpy.typing import NDArray
 from irwm.checkpoint import Checkpoint
 from irwm.errors import KeyFormatError, ParameterError, holds_controls, printable
 from irwm.keys.digests import check_sha256, layer0_digest, rows_digest
+from irwm.keys.neurons import FingerprintKey, NeuronsKey, choose
 from irwm.scheme.condition import well_conditioned
 from irwm.scheme.constraint_solution import natural_scale
 from irwm.scheme.derivation import Derivation, binding, canonical
 from irwm.scheme.invariant import Layer0
 from irwm.scheme.keystream import derive, public_key
 from irwm.scheme.noise import Noise, noise_of
-from irwm.scheme.parameters import AUTO_SCALE, EMBEDDING, HEAD, Parameters
+from irwm.scheme.parameters import AUTO_SCALE, EMBEDDING, HEAD, NEURONS, Parameters
 from irwm.scheme.row_pool import RowPool, check_ranges, row_pool
 
 FORMAT = "irwm-key"
 VERSION = 3
 SECRET_BYTES = 32
 MAX_NAME = 200  # characters of an owner's or recipient's name
+MOST_MLPS = 1 << 20  # far more than the experts of any model
 MAX_KEY_BYTES = 16 << 20  # far above any real key; limits the size of hostile input
 # Fields that a key file stores unchanged.
 _PLAIN = (
@@ -79,6 +82,7 @@ class Key:
         scale: scale_wm as a number, "auto" resolved.
         owner, recipient: names bound into the derivation.
         head: the key of the mark in the output head; None if only the embedding is marked.
+        neurons: the part for the fingerprint in the neurons; None if they carry none.
         embedding_fingerprint: for a `head`, the fingerprint of the embedding, to which it is also bound; else "".
     """
 
@@ -95,6 +99,7 @@ class Key:
     owner: str = ""
     recipient: str = ""
     head: Key | None = field(default=None, repr=False)
+    neurons: NeuronsKey | None = field(default=None, repr=False)
     embedding_fingerprint: str = ""
 
     @property
@@ -104,8 +109,21 @@ class Key:
         return HEAD in self.parameters.places
 
     def at(self, place: str) -> Key | None:
-        """This key for one of `irwm.scheme.parameters.PLACES`; None if that place is not marked."""
-        return self if place == EMBEDDING else self.head
+        """This key for the mark in one of `irwm.scheme.parameters.PLACES`; None if that place has none."""
+        return {EMBEDDING: self, HEAD: self.head}.get(place)
+
+    def fingerprint_at(self, place: str) -> FingerprintKey | None:
+        """The key of the fingerprint in one of `irwm.scheme.parameters.FINGERPRINT_PLACES`; None if that place has
+        neither mark nor fingerprint."""
+        if place != NEURONS:
+            part = self.at(place)
+            return None if part is None else FingerprintKey(part.parameters, part.derivation)
+        if self.neurons is None:
+            return None
+        mlps, width = self.neurons.mlps, self.neurons.width
+        bound = binding(self.parameters, self.pool, width, self.layer0_digest, self.model_fingerprint, mlps)
+        derivation = Derivation(self.secret, self.neurons.fingerprint, self.owner, self.recipient, bound)
+        return FingerprintKey(self.parameters, derivation, mlps)
 
     @property
     def commitment(self) -> str:
@@ -172,6 +190,8 @@ class Key:
                 "scale": float(self.head.scale),
             }
             values["head"] = own
+        if self.neurons is not None:
+            values["neurons"] = asdict(self.neurons) | {"mlps": list(self.neurons.mlps)}
         return canonical(values | {name: getattr(self, name) for name in _PLAIN})
 
     @classmethod
@@ -238,9 +258,9 @@ def generate_key(
     layer0 = Layer0.of(model, device, layer0)
     key = _key_of(model, params, secret, owner, recipient, layer0)
     head = model.output_head if HEAD in params.places else None
-    if head is None or not head.markable:
-        return key
-    return replace(key, head=_key_of(head, params.in_head, secret, owner, recipient, layer0))
+    if head is not None and head.markable:
+        key = replace(key, head=_key_of(head, params.in_head, secret, owner, recipient, layer0))
+    return replace(key, neurons=choose(model, key.derivation) if NEURONS in params.places else None)
 
 
 def _key_of(model: Checkpoint, params: Parameters, secret: bytes, owner: str, recipient: str, layer0: Layer0) -> Key:
@@ -361,6 +381,8 @@ def _parse(data: bytes) -> Key:
             )
         of_head = _of_place(values["head"], size) | {"parameters": key.parameters.in_head}
         key = replace(key, head=replace(key, **of_head, embedding_fingerprint=key.model_fingerprint))
+    if "neurons" in values:
+        key = replace(key, neurons=_of_neurons(values["neurons"], key.parameters))
     _check_secret_and_names(key.secret, key.owner, key.recipient)
     check_sha256("layer0_digest", key.layer0_digest)
     whole = all(isinstance(v, int) and not isinstance(v, bool) for v in (size, d))
@@ -369,6 +391,22 @@ def _parse(data: bytes) -> Key:
     if key.to_bytes() != data:
         raise KeyFormatError("the key is not in canonical form", advice="Open the key's record in the vault")
     return key
+
+
+def _of_neurons(values: dict[str, Any], params: Parameters) -> NeuronsKey:
+    """The part of a key for the neurons, validated."""
+    if NEURONS not in params.places:
+        raise KeyFormatError("the key has a fingerprint in the neurons, but its settings do not include the neurons")
+    part = NeuronsKey(**values | {"mlps": tuple(values["mlps"])})
+    check_sha256("neurons.fingerprint", part.fingerprint)
+    numbers = (part.width, *part.mlps)
+    whole = all(isinstance(v, int) and not isinstance(v, bool) for v in numbers)
+    if not whole or not params.noise_coordinates < part.width < 2**24:
+        raise KeyFormatError("the width of the key's neurons is out of range", found=str(part.width)[:40])
+    ascending = all(one < other for one, other in pairwise(part.mlps))
+    if not part.mlps or not ascending or not 0 <= part.mlps[0] <= part.mlps[-1] < MOST_MLPS:
+        raise KeyFormatError("the numbers of the key's MLPs are out of range", found=str(part.mlps[:8])[:80])
+    return part
 
 
 def _of_place(values: dict[str, Any], size: int) -> dict[str, Any]:

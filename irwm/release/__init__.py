@@ -4,6 +4,7 @@
 
 Publishing, from an opened checkpoint to a new folder:
 
+    neurons     the fingerprint in the neurons of some MLPs
     patches     the byte ranges that change: new rows instead of the embedding's
     selection   which files are copied, and which would reveal unmarked weights
     partial     the locked NAME.partial folder, and the removal of those that interrupted runs left

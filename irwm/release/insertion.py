@@ -28,11 +28,13 @@ from irwm.evidence.parallel import in_order
 from irwm.evidence.verdict import FOUND_LOG10_RISK, log10_risk
 from irwm.keys.check_original import check_original, placed
 from irwm.keys.key import Choices, Key
+from irwm.keys.neurons import FingerprintKey
 from irwm.release.cloning import ClonedFrom
 from irwm.release.front_matter import rewrites_of
-from irwm.release.patches import NoisyRows, Patches, row_patches
+from irwm.release.neurons import NoisyNeurons, neurons_of
+from irwm.release.patches import NoisyRows, Patches, row_patches, together
 from irwm.release.publish import Published, Sign, publish
-from irwm.release.unmarked import ChangedRows, holders, require_no_unmarked_copy, searched_for
+from irwm.release.unmarked import ChangedRows, RowSearch, holders, require_no_unmarked_copy, searched_for
 from irwm.scheme import statistic as stat
 from irwm.scheme.basis import Basis
 from irwm.scheme.condition import permute_rows
@@ -59,11 +61,13 @@ class Release(Published):
         changed_rows: (l,) ids of the embedding rows that differ from the original, L_W; with noise, all rows that
             differ, ascending.
         head_rows: the same for the output head; (0,) if it is not marked.
+        layers: the layers in whose neurons the fingerprint is; () if in none.
         verification: the finding of a detection on the written embedding.
     """
 
     changed_rows: NDArray[np.int64]
     head_rows: NDArray[np.int64]
+    layers: tuple[int, ...]
     verification: Finding
 
 
@@ -111,7 +115,7 @@ def insert(
     model.require_markable()  # the key may have been made with the same model in another format
     check_original(key, model)
     layer0 = Layer0.of(model, device, layer0)
-    marks = _marks(model, key, layer0, device)
+    marks, neurons = _marks(model, key, layer0, device), neurons_of(model, key)
     found: list[Finding] = []
 
     def verify(folder: Path) -> None:
@@ -119,14 +123,10 @@ def insert(
             progress(0, 1, "Verifying the written mark")
         # All rows of the first copy are read back, and a sample of those of the further ones.
         found.extend(_all_verified(marks, folder, model, layer0, device, whole=not shared))
+        if neurons is not None:
+            neurons.verify(folder, whole=not shared)
 
-    places = [mark.model for mark in marks.values()]
-    names = {place: mark.holders(places) for place, mark in marks.items()}
-    changed = {name for each in names.values() for name in each}
-    for matrix in places:
-        require_no_unmarked_copy(matrix, changed)
-    patches = _together(mark.patches(names[place]) for place, mark in marks.items())
-    search = searched_for([mark.changes for mark in marks.values()])
+    patches, search = _patches_and_search(list(marks.values()), neurons)
     with _closing(marks.values()):
         published = publish(
             model,
@@ -145,6 +145,7 @@ def insert(
         **{each.name: getattr(published, each.name) for each in fields(published)},
         changed_rows=marks[EMBEDDING].changed_rows,
         head_rows=marks[HEAD].changed_rows if HEAD in marks else np.empty(0, dtype=np.int64),
+        layers=() if neurons is None else neurons.layers,
         verification=found[0],
     )
 
@@ -184,6 +185,28 @@ class _Mark:
         return self.tokens if self.noisy is None else self.noisy.changed_rows
 
 
+def _patches_and_search(marks: Sequence[_Mark], neurons: NoisyNeurons | None) -> tuple[Patches, RowSearch]:
+    """The bytes to write, and the search for rows that no file may then contain.
+
+    Raises:
+        UnmarkedCopyError: another tensor holds the original values of a marked matrix.
+    """
+    places = [mark.model for mark in marks]
+    if neurons is not None:
+        places += neurons.views
+    of_marks = [mark.holders(places) for mark in marks]
+    of_neurons = [] if neurons is None else neurons.holders(places)
+    changed = {name for names in (*of_marks, *of_neurons) for name in names}
+    for matrix in places:
+        require_no_unmarked_copy(matrix, changed)
+    patches = [mark.patches(names) for mark, names in zip(marks, of_marks, strict=True)]
+    changes = [mark.changes for mark in marks]
+    if neurons is not None:
+        patches.append(neurons.patches(of_neurons))
+        changes += neurons.changes
+    return together(patches), searched_for(changes)
+
+
 def _marks(model: Checkpoint, key: Key, layer0: Layer0, device: str) -> dict[str, _Mark]:
     """The content to write, by place."""
     parts = placed(key, model)
@@ -207,15 +230,6 @@ def _mark(model: Checkpoint, key: Key, layer0: Layer0) -> _Mark:
     noise = key.noise(model, choices)
     noisy = NoisyRows(model, noise, choices.marked_rows, rows) if noise.coordinates else None
     return _Mark(model, key, choices.marked_rows, rows, noisy)
-
-
-def _together(parts: Iterable[Patches]) -> Patches:
-    """Patches of several tensors, which may share a file."""
-    patches: Patches = {}
-    for part in parts:
-        for file, items in part.items():
-            patches.setdefault(file, []).extend(items)
-    return patches
 
 
 def _all_verified(
@@ -270,9 +284,10 @@ def _verified(mark: _Mark, examination: Examination, folder: Path, *, whole: boo
 
 def _identifies(key: Key, examination: Examination, *, whole: bool) -> bool:
     """Whether the written noise identifies its recipient. Faint noise may need all rows."""
-    if not whole and sampled_log10_p(examination.aligned[0], key) <= math.log10(RISK):
+    part = FingerprintKey(key.parameters, key.derivation)
+    if not whole and sampled_log10_p(examination.aligned[0], part) <= math.log10(RISK):
         return True
-    return trace_each(examination, [key], decoys=0).traces[0].named
+    return trace_each(examination, [key], decoys=0, place=EMBEDDING).traces[0].named
 
 
 def marked_rows(model: Checkpoint, key: Key, choices: Choices, layer0: Layer0 | None = None) -> torch.Tensor:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -216,3 +216,12 @@ def _differ(rows: torch.Tensor, others: torch.Tensor) -> NDArray[np.bool_]:
     equal = np.flatnonzero(~differ)
     differ[equal] = (rows[equal].float() != others[equal]).any(dim=1).numpy()
     return differ
+
+
+def together(parts: Iterable[Patches]) -> Patches:
+    """Patches of several tensors, which may share a file."""
+    patches: Patches = {}
+    for part in parts:
+        for file, items in part.items():
+            patches.setdefault(file, []).extend(items)
+    return patches

@@ -15,8 +15,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict, replace
 
 from irwm import Parameters
-from irwm.evidence.examination import MAPS
-from irwm.evidence.finding import COMBINATIONS
+from irwm.evidence.finding import COMBINATIONS, MAPS
 from irwm.evidence.verdict import DISMISSED_LOG10_RISK, FOUND_LOG10_RISK
 from irwm.ownership.key_search import standing
 from irwm.report import examined_claims, reading_claims, schema, tracing_claims, verify_sentences

@@ -15,7 +15,7 @@ from irwm.report.items import ItemDescription
 from irwm.report.numbers import power_text
 from irwm.report.structure import plain
 
-SCHEMA, VERSION = "irwm-dispute", 7
+SCHEMA, VERSION = "irwm-dispute", 8
 NAME = "dispute"
 DECIDED, OPEN = "decided", "undecided"
 _POWER = re.compile(r"10\^(-?\d+(?:\.\d+)?)")

@@ -32,7 +32,7 @@ from irwm.report.numbers import decimal, power_of_ten
 from irwm.report.plots import lab as lab_plots
 from irwm.report.structure import plain
 
-SCHEMA, VERSION = "irwm-lab", 7
+SCHEMA, VERSION = "irwm-lab", 8
 NAME = "lab"
 LAB_JSON, LAB_HTML = f"{NAME}.json", f"{NAME}.html"
 LIMITATIONS = (

@@ -8,8 +8,7 @@ from collections.abc import Iterator
 import irwm
 from irwm import Parameters
 from irwm.evidence.detection import WAYS
-from irwm.evidence.examination import MAPS
-from irwm.evidence.finding import COMBINATIONS, FORMS, FOUND, INCONCLUSIVE, NOT_FOUND
+from irwm.evidence.finding import COMBINATIONS, FORMS, FOUND, INCONCLUSIVE, MAPS, NOT_FOUND
 from irwm.evidence.verdict import DISMISSED_LOG10_RISK, FOUND_LOG10_RISK
 from irwm.report import schema, verify_sentences
 from irwm.report.claims import (

@@ -14,7 +14,7 @@ from irwm.report.document import comparisons_of
 from irwm.report.plots.detection import PLAUSIBLE_SHARES
 from irwm.report.plots.summaries import LEVELS
 from irwm.report.reproduction import ABSOLUTE
-from irwm.scheme.parameters import chance_of_counting
+from irwm.scheme.parameters import NEURONS, PLACES, chance_of_counting
 from irwm.scheme.probabilities import (
     LN10,
     binomial_tail_log,
@@ -170,11 +170,13 @@ def rows(document: schema.Report) -> Iterator[Claim]:
 def places(document: schema.Report, p: Parameters, best: float, comparisons: int) -> Iterator[Claim]:
     """Where the mark was read: in the other place too, unless there is none or the first showed enough."""
     place, elsewhere, number = document["place"], document["elsewhere"], document["evaluation"]["places"]
-    yield from must(place in p.places, "place", place, "a place that the key marks")
+    yield from must(place in p.places and place in PLACES, "place", place, "a place that the key marks")
     yield from within("evaluation.places", number, 1 if elsewhere is None else 2, len(p.places))
     if elsewhere is None:
         enough = min(0.0, best + math.log10(COMBINATIONS * comparisons)) <= ENOUGH_LOG10_RISK
-        yield from must(number == 1 or enough, "elsewhere", None, "the reading in the other place")
+        # One of the places may be the neurons, which have no mark.
+        alone = number == 1 or (number == 2 and NEURONS in p.places)
+        yield from must(alone or enough, "elsewhere", None, "the reading in the other place")
         return
     yield from equal("elsewhere", elsewhere, document["reading"], "statistic", "invariant")
     for i, position in enumerate(elsewhere["positions"]):
@@ -214,10 +216,13 @@ def evidence(document: schema.Report) -> Iterator[Claim]:
             bound = float(rademacher_tail_log10(math.nan if one["z"] is None else one["z"]))
             yield from must(one["z"] is not None, f"{where}.z", None, "the sum of the fingerprint’s signs")
             # A fingerprint is looked for only after the mark was read in every place, on the same tensors.
+            if NEURONS in document["parameters"]["places"]:
+                tensors[NEURONS] = 1
             yield from one_of(f"{where}.place", one["place"], tuple(tensors))
             here = one["place"]
             yield f"{where}.tensors_read", one["tensors_read"], tensors[here]
-            yield from within(f"{where}.rows", one["rows"], 1, document["items"]["original"]["vocab_size"])
+            most = math.inf if here == NEURONS else document["items"]["original"]["vocab_size"]
+            yield from within(f"{where}.rows", one["rows"], 1, most)
         factor = math.log10(comparisons_of(evaluation, tensors[here]))
         yield f"{where}.log10_p", one["log10_p"], min(0.0, bound)
         yield f"{where}.log10_risk", one["log10_risk"], min(0.0, min(0.0, bound) + factor)

@@ -13,13 +13,13 @@ from markupsafe import Markup
 
 from irwm.checkpoint.served_source import GENERATED_TOKENS
 from irwm.errors import printable
-from irwm.evidence.examination import LEAST_SQUARES
+from irwm.evidence.finding import LEAST_SQUARES
 from irwm.evidence.lineage import CANNOT_TELL, DERIVED, NOT_DERIVED
+from irwm.evidence.verdict import NAMES
 from irwm.report import schema
 from irwm.report.numbers import decimal, number, rounded_up, size, sure
 from irwm.report.structure import LONGEST_TEXT
 from irwm.report.wording import as_sentence, is_generated
-from irwm.scheme.parameters import HEAD
 
 NOTHING_UNDONE = Markup("No changes had to be undone")
 IN_PLACE = Markup("The suspect’s rows and columns are in the same places as the original’s.")
@@ -175,12 +175,12 @@ def unaligned(document: schema.Report) -> list[Markup]:
 
 
 def place_name(place: str) -> Markup:
-    """Where rows were read, of `irwm.scheme.parameters.PLACES`, in words."""
-    return Markup("output head") if place == HEAD else Markup("embedding")
+    """Where rows were read, of `irwm.scheme.parameters.FINGERPRINT_PLACES`, in words."""
+    return Markup(NAMES[place])
 
 
 def read_under(by: str, aligned: bool) -> str:
-    """Under which map rows were read, of `irwm.evidence.examination.MAPS`, in words."""
+    """Under which map rows were read, of `irwm.evidence.finding.MAPS`, in words."""
     if by == LEAST_SQUARES:
         return "through an affine map fitted by least squares to rows other than those read through it"
     return "through the alignment" if aligned else "through the best alignment tried, which was not confirmed"

@@ -17,8 +17,7 @@ from numpy.typing import NDArray
 from irwm import Finding, Parameters, Reading
 from irwm.errors import printable
 from irwm.evidence.detection import WAYS
-from irwm.evidence.examination import MAPS
-from irwm.evidence.finding import FINGERPRINT, FORMS, FOUND, INCONCLUSIVE, NOT_FOUND, Evidence, other_place
+from irwm.evidence.finding import FINGERPRINT, FORMS, FOUND, INCONCLUSIVE, MAPS, NOT_FOUND, Evidence, other_place
 from irwm.evidence.lineage import CANNOT_TELL, DERIVED, NOT_DERIVED, Lineage
 from irwm.evidence.verdict import DISMISSED_LOG10_RISK, FOUND_LOG10_RISK
 from irwm.ownership.dispute import EXHIBIT, ORIGINAL, RELEASE, remarks
@@ -50,6 +49,7 @@ from irwm.report.reading_claims import counted
 from irwm.report.recorded import ALIGNED_SOMEHOW
 from irwm.report.reproduction import Difference
 from irwm.report.value_states import Stated
+from irwm.scheme.parameters import NEURONS, PLACES
 from irwm.scheme.probabilities import rademacher_tail_log10
 
 REFUSED: Final = "refused"
@@ -280,7 +280,7 @@ def _test(where: str, test: schema.Test, parameters: schema.Parameters, comparis
         return
     word = test["verdict"]
     yield from at_least(1, where, test, "tensors_read")
-    yield from one_of(f"{where}.place", test["place"], p.places)
+    yield from one_of(f"{where}.place", test["place"], tuple(place for place in p.places if place in PLACES))
     least = 1 if test["elsewhere"] is None else 2
     yield from within(f"{where}.places", test["places"], least, len(p.places))
     yield f"{where}.forms", test["forms"], FORMS if p.noise_coordinates else 1
@@ -293,6 +293,8 @@ def _test(where: str, test: schema.Test, parameters: schema.Parameters, comparis
     read = test["fingerprint"]
     if read is not None:
         # A fingerprint is looked for only after the mark was read in every place, on the same tensors.
+        if NEURONS in p.places:
+            tensors[NEURONS] = 1
         yield from one_of(f"{where}.fingerprint.place", read["place"], tuple(tensors))
         yield f"{where}.fingerprint.tensors_read", read["tensors_read"], tensors[read["place"]]
         yield from at_least(1, f"{where}.fingerprint", read, "rows")

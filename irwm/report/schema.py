@@ -20,6 +20,8 @@ Listed = Annotated[list[_Part], FailFast()]
 Word = Literal["found", "not found", "inconclusive"]
 RestsOn = Literal["mark", "tracing"]
 Place = Literal["embedding", "head"]
+# Where a fingerprint, but no mark, may also be.
+FingerprintPlace = Literal["embedding", "head", "neurons"]
 Map = Literal["aligned", "least squares"]
 # Of a tracing: in generated text there is no map, but a weighting of the tokens and perhaps a fit of the original.
 TracedBy = Literal[
@@ -170,7 +172,7 @@ class Parameters(TypedDict):
     noise_coordinates: int
     noise_level: NotRequired[Literal["row", "global"]]  # of noise that replaces numbers
     spread: NotRequired[float]  # of a key with noise
-    places: Listed[Place]
+    places: Listed[FingerprintPlace]
 
 
 class TimeStamp(TypedDict):
@@ -245,7 +247,7 @@ class Evaluation(Likelihood):
 
 class Evidence(TypedDict):
     form: Literal["mark", "fingerprint"]
-    place: Place
+    place: FingerprintPlace
     log10_p: float
     by: Map
     tensors_read: int
@@ -362,7 +364,7 @@ class Traced(Compared):
     by: TracedBy
     tries_made: int
     tries_ended: TriesEnded
-    place: Place
+    place: FingerprintPlace
     aligned: bool
     rows: int
     first_pass_rows: int
@@ -583,7 +585,7 @@ class Examination(OfOneKey):
 
 class ReportSchema(TypedDict):
     name: Literal["irwm-report"]
-    version: Literal[20]
+    version: Literal[21]
 
 
 class Report(Framed, Examination):
@@ -627,7 +629,7 @@ class Elsewhere(Counted):
 
 
 class Fingerprint(TypedDict):
-    place: Place
+    place: FingerprintPlace
     tensors_read: int
     z: float
     rows: int
@@ -695,7 +697,7 @@ class Outcome(TypedDict):
 
 class DisputeSchema(TypedDict):
     name: Literal["irwm-dispute"]
-    version: Literal[7]
+    version: Literal[8]
 
 
 class Dispute(Framed):
@@ -807,7 +809,7 @@ class LabMark(TypedDict):
 
 class LabSchema(TypedDict):
     name: Literal["irwm-lab"]
-    version: Literal[7]
+    version: Literal[8]
 
 
 class Lab(Framed):

@@ -9,14 +9,13 @@ from itertools import pairwise
 from irwm.answers import Fits
 from irwm.answers.fits import LEAST_ANSWERS, POINTS
 from irwm.answers.suspect import TRIES
-from irwm.evidence.examination import MAPS
-from irwm.evidence.finding import FORMS, FOUND, MARK, NOT_FOUND
+from irwm.evidence.finding import FORMS, FOUND, MAPS, MARK, NOT_FOUND
 from irwm.evidence.verdict import FOUND_LOG10_RISK
 from irwm.report import schema, tracing
 from irwm.report.claims import Claim, at_least, digest, each, equal, must, one_of, present_and_count, within
 from irwm.report.tracing_words import is_of_text
 from irwm.report.wording import is_generated
-from irwm.scheme.parameters import PLACES
+from irwm.scheme.parameters import FINGERPRINT_PLACES, NEURONS
 from irwm.scheme.probabilities import rademacher_tail_log10
 from irwm.tracing.recipients import DECOYS, NOBODY, recognised
 from irwm.tracing.result import ALL_MADE, NAMED, NO_MEMORY, NOT_REQUESTED, TOO_FEW, UNSUPPORTED
@@ -36,9 +35,9 @@ def claims(document: schema.Report, found: schema.Tracing) -> Iterator[Claim]:
     # The report's key may have no noise. Then it is not traced, and the traced keys may mark fewer places.
     traced = document["key"]["commitment"] in {row["commitment"] for row in found["ranked"]}
     least = document["evaluation"]["places"] if traced else 1
-    yield from within("tracing.places", found["places"], least, len(PLACES))
+    yield from within("tracing.places", found["places"], least, len(FINGERPRINT_PLACES))
     only = found["places"] == document["evaluation"]["places"] == 1
-    known = (document["place"],) if only else PLACES
+    known = (document["place"],) if only else FINGERPRINT_PLACES
     yield from one_of("tracing.place", found["place"], known)
     yield from must(0.0 < found["risk"] < 1.0, "tracing.risk", found["risk"], "between 0 and 1")
     yield "tracing.recipients", found["recipients"], len(found["ranked"]) + found["others"]["count"]
@@ -50,7 +49,9 @@ def claims(document: schema.Report, found: schema.Tracing) -> Iterator[Claim]:
         yield from _row(f"tracing.ranked[{i}]", row, i, found, factor)
     yield from equal("tracing", found, tracing.summary(found))
     yield from _order(found)
-    yield from _rows(found, document["items"]["original"]["vocab_size"])
+    # The number of neurons is not in the report.
+    in_matrix = found["place"] != NEURONS
+    yield from _rows(found, document["items"]["original"]["vocab_size"] if in_matrix else math.inf)
     yield from _others(found)
     yield from _marks(document, found)
     of_text = is_generated(heard)
@@ -138,7 +139,7 @@ def _order(found: schema.Tracing) -> Iterator[Claim]:
         yield from must(one >= other, f"tracing.decoys[{i}]", other, "no larger than the previous value")
 
 
-def _rows(found: schema.Tracing, most: int) -> Iterator[Claim]:
+def _rows(found: schema.Tracing, most: float) -> Iterator[Claim]:
     """The number of rows compared: all rows for the likeliest recipients, the rows of the first pass for the others."""
     listed = [row["rows"] for row in found["ranked"]]
     for i, count in enumerate(listed):

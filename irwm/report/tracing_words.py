@@ -17,8 +17,9 @@ MOST_NAMES = 6
 ONE_COPY = 1.25
 
 METHOD = (
-    "In addition to its mark, each recipient’s copy has faint noise in all other rows of the embedding. The locations "
-    "and signs of this noise are determined by that recipient’s key alone. The differences between the suspect and the "
+    "In addition to its mark, each recipient’s copy has faint noise in the places that its key lists: in all other "
+    "rows of the embedding and of a separate output head, and in the neurons of some MLP layers. The locations and "
+    "signs of this noise are determined by that recipient’s key alone. The differences between the suspect and the "
     "original are multiplied by each recipient’s signs and summed. For a copy that was not used to make the suspect, "
     "the signs are like tosses of a fair coin, and the sum (z, in standard deviations) stays near 0. For a copy that "
     "was used, z grows with the square root of the number of values compared, however many copies were mixed."
@@ -199,7 +200,7 @@ def corrections(found: schema.Tracing) -> str:
     if found["tries"] > 1:
         factor += f"; × {found['tries']} for the original as it is, with a soft prompt, and with fitted weights"
     if found["places"] > 1:
-        factor += f"; × {found['places']} for the places that are searched for noise (embedding and output head)"
+        factor += f"; × {found['places']} for the places that are searched for noise (embedding, head and MLP layers)"
     factor += f"; × {found['forms']} for the forms of evidence (mark and fingerprint)"
     if found["looks"] > 1:
         factor += f"; × {found['looks']} for a first pass over some rows before all rows were compared"

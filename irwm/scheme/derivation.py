@@ -64,6 +64,11 @@ class Derivation:
         owner share a fit."""
         return keystream.derive(self.secret, b"irwm", b"irwm/v3/samples")
 
+    def mlps(self, count: int) -> NDArray[np.int64]:
+        """(count,) the order in which MLPs are chosen for a fingerprint, the same for all recipients of a release."""
+        (order,) = permutations(self._key("mlps", recipient=False), 1, count)
+        return np.asarray(order)
+
     def noise_key(self) -> bytes:
         """Purpose key of the recipient's noise."""
         return self._key("noise", recipient=True)
@@ -77,11 +82,20 @@ class Derivation:
 
 
 @lru_cache(maxsize=16)  # the same for all recipients of a release
-def binding(params: Parameters, pool: RowPool, hidden_size: int, layer0_digest: str, embedding: str = "") -> bytes:
+def binding(
+    params: Parameters,
+    pool: RowPool,
+    hidden_size: int,
+    layer0_digest: str,
+    embedding: str = "",
+    mlps: tuple[int, ...] = (),
+) -> bytes:
     """32 bytes that bind a derivation to everything in a key except its secret.
 
     Args:
-        embedding: for choices in an output head, the fingerprint of the embedding; "" for choices in the embedding.
+        embedding: for choices in an output head or in neurons, the fingerprint of the embedding; "" for choices in the
+            embedding.
+        mlps: for choices in neurons, the numbers of their MLPs.
 
     Without it, an attacker could change the pool of usable rows, or layer 0's q and k, until every marked row happens
     to rank low. With it, any change leads to new choices, so that a key can only be searched as a whole.
@@ -93,7 +107,9 @@ def binding(params: Parameters, pool: RowPool, hidden_size: int, layer0_digest: 
         "hidden_size": hidden_size,
         "layer0_digest": layer0_digest,
     }
-    if embedding:
+    if mlps:
+        facts |= {"neurons_beside_embedding": embedding, "mlps": list(mlps)}
+    elif embedding:
         facts["head_beside_embedding"] = embedding
     return hashlib.sha256(b"irwm/v3/binding\0" + canonical(facts)).digest()
 

@@ -24,6 +24,7 @@ import torch
 from numpy.typing import NDArray
 
 from irwm.checkpoint import Checkpoint
+from irwm.checkpoint.matrix import Matrix
 from irwm.scheme import keystream
 from irwm.scheme.basis import Basis, Float
 from irwm.scheme.derivation import Derivation
@@ -120,8 +121,8 @@ class AddedNoise:
         return torch.from_numpy(self.noise.over(rows, tokens.numpy()) - rows)
 
 
-def noise_of(derivation: Derivation, params: Parameters, model: Checkpoint, marked_rows: NDArray[np.int64]) -> Noise:
-    """The noise of a recipient's copy of `model`."""
+def noise_of(derivation: Derivation, params: Parameters, model: Matrix, marked_rows: NDArray[np.int64]) -> Noise:
+    """The noise of a recipient's copy of `model`, a matrix of the original."""
     basis = Basis.derive(derivation.basis_key(), model.hidden_size) if params.hidden else Basis()
     if not params.noise_coordinates:
         return Noise(basis, 0, params.noise_size, b"", None, np.empty(0, dtype=np.int64))
@@ -197,7 +198,7 @@ def sizes_of(stream_key: bytes, tokens: NDArray[np.int64]) -> NDArray[np.float64
 
 
 @lru_cache(maxsize=4)  # one number per model, for all its keys and recipients
-def embedding_deviation(model: Checkpoint) -> float:
+def embedding_deviation(model: Matrix) -> float:
     """sigma_E, from at most `DEVIATION_ROWS` rows spread evenly over the vocabulary."""
     rows = np.unique(np.linspace(0, model.vocab_size - 1, DEVIATION_ROWS).astype(np.int64))
     return float(model.embedding(rows).double().std())

@@ -17,6 +17,9 @@ NOISE_LEVELS = ("row", "global")
 # that matrix's rows too.
 EMBEDDING, HEAD = "embedding", "head"
 PLACES = (EMBEDDING, HEAD)
+# A fingerprint, but no mark, can also be in the rows by which the neurons of some MLPs read the residual stream.
+NEURONS = "neurons"
+FINGERPRINT_PLACES = (*PLACES, NEURONS)
 # The smallest number of permutations N for which the smallest rank, 1 / (N + 1), is not above any threshold that the
 # paper uses (beta >= 0.01).
 FEWEST_PERMUTATIONS = 99
@@ -76,9 +79,10 @@ class Parameters:
             units of the row's own deviation. 0 replaces the row's numbers with noise, as in the paper.
         noise_level: the size of noise that replaces numbers, "row": each row's own deviation (cheaper if lengths
             differ), or "global": the paper's sigma_E for all, with which spread is 0.
-        places: which matrices carry mark and noise, ("embedding",) or ("embedding", "head"). A model whose output head
-            is its embedding, or has another shape, is marked only in its embedding, and so is every model if the
-            mark is not hidden or noise replaces numbers.
+        places: which matrices carry mark and noise, ("embedding",), ("embedding", "head") or ("embedding", "head",
+            "neurons"); the neurons carry only noise that is added. A model whose output head is its embedding, or has
+            another shape, is marked only in its embedding, and so is every model if the mark is not hidden or noise
+            replaces numbers.
 
     Raises:
         ParameterError: a value is outside its range.
@@ -95,7 +99,7 @@ class Parameters:
     noise_coordinates: int = 0
     noise_level: str = NOISE_LEVELS[0]
     spread: float = MANY_SPREAD
-    places: tuple[str, ...] = PLACES
+    places: tuple[str, ...] = FINGERPRINT_PLACES
 
     def __post_init__(self) -> None:
         for name in ("positions", "constraints", "permutations", "noise_coordinates"):
@@ -126,6 +130,8 @@ class Parameters:
         # in the head it would cost a model several times as much.
         if not self.hidden or (self.noise_coordinates and not self.spread):
             object.__setattr__(self, "places", (EMBEDDING,))
+        if not self.noise_coordinates:
+            object.__setattr__(self, "places", tuple(place for place in self.places if place in PLACES))
 
     @property
     def in_head(self) -> Parameters:
@@ -228,10 +234,12 @@ def chance_of_counting(params: Parameters, threshold: float | None = None) -> fl
 
 def _places(given: object) -> tuple[str, ...]:
     """Places as a tuple, from Python or from JSON."""
-    if isinstance(given, (list, tuple)) and tuple(given) in ((EMBEDDING,), PLACES):
+    if isinstance(given, (list, tuple)) and tuple(given) in ((EMBEDDING,), PLACES, FINGERPRINT_PLACES):
         return tuple(given)
     raise ParameterError(
-        "unknown places", expected="embedding alone, or embedding and head", found=printable(repr(given), 60)
+        "unknown places",
+        expected="embedding alone, embedding and head, or embedding, head and neurons",
+        found=printable(repr(given), 60),
     )
 
 

@@ -17,9 +17,10 @@ from irwm.alignment import Alignment
 from irwm.checkpoint import Checkpoint
 from irwm.errors import ParameterError
 from irwm.evidence.detection import ENOUGH_LOG10_RISK
-from irwm.evidence.examination import MAPS, Aligned, Examination
-from irwm.evidence.finding import FORMS
+from irwm.evidence.examination import Aligned, Examination
+from irwm.evidence.finding import FORMS, MAPS
 from irwm.evidence.fingerprint import Group, differences_of, first_pass_spans, task_of
+from irwm.evidence.neuron_reading import AlignedNeurons, NeuronReading
 from irwm.evidence.parallel import in_order
 from irwm.evidence.sign_sums import Sums, Task, by_rows, score
 from irwm.keys.check_original import check_geometry, check_original
@@ -97,7 +98,7 @@ def trace_each(
         check_geometry(key, examination.original)
     for key in {key.model_fingerprint: key for key in keys}.values():  # all keys of a fingerprint share an original
         check_original(key, examination.original)
-    places = [each for each in examination.places if any(key.at(each) is not None for key in keys)]
+    places = [each for each in examination.places if any(key.fingerprint_at(each) is not None for key in keys)]
     if place is not None and place not in examination.places:
         raise ParameterError(
             "this part of the suspect is not compared", expected=", ".join(examination.places), found=place
@@ -109,7 +110,7 @@ def trace_each(
         maps = [by for by in reversed(MAPS) if by in maps]
     found: list[Tracing] = []
     for where in chosen:
-        readings = [each.checked_by_content for each in examination.at(where).aligned]
+        readings = [each.checked_by_content for each in examination.readings(where)]
         search = _Search(keys, risk, decoys, tried, where, len(places), len(readings), executor, progress)
         for by in maps:
             found += [search.traced(each, by) for each in readings if by == maps[0] or search.needs(each, by)]
@@ -162,12 +163,12 @@ class _Search:
     executor: Executor | None
     progress: Progress | None
 
-    def needs(self, suspect: Aligned, by: str) -> bool:
+    def needs(self, suspect: Aligned | AlignedNeurons, by: str) -> bool:
         """Whether a tensor has to be read under this map too, for any of the keys."""
         groups = Group.all_of(self.keys, self.place)
         return any(by in suspect.maps(group.derivation.sample_key()) for group in groups)
 
-    def traced(self, suspect: Aligned, by: str) -> Tracing:
+    def traced(self, suspect: Aligned | AlignedNeurons, by: str) -> Tracing:
         """The outcome for one tensor, read under one map of `MAPS`."""
         keys = self.keys
         z, share = np.full(len(keys), np.nan), np.full(len(keys), np.nan)
@@ -181,7 +182,7 @@ class _Search:
             # Each group gets its share of the decoys, drawn from its own secret.
             count = self.decoys // len(groups) + (index < self.decoys % len(groups))
             extra = tuple(group.derivation.decoy_noise_key(number) for number in range(1, count + 1))
-            scored = self._scored(suspect, by, group, extra)
+            scored = self._scored(suspect.of(group.part), by, group, extra)
             here = len(group.numbers)
             z[group.numbers], share[group.numbers] = scored.z[:here], scored.share[:here]
             rows[group.numbers] = scored.rows[:here]
@@ -222,7 +223,7 @@ class _Search:
             reason=_reason(traces, suspect.alignment, noisy, suspect.holds_embedding),
         )
 
-    def _scored(self, suspect: Aligned, by: str, group: Group, decoys: tuple[bytes, ...]) -> _Scored:
+    def _scored(self, suspect: Aligned | NeuronReading, by: str, group: Group, decoys: tuple[bytes, ...]) -> _Scored:
         """z, share and rows of a group's recipients and then of its decoys."""
         everyone = (*group.stream_keys, *decoys)
         model = suspect.model

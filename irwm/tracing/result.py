@@ -30,7 +30,7 @@ class Trace:
         log10_risk: the same, corrected for all of `Tracing.comparisons`.
         named: whether that is at most the accepted risk.
         share: estimated weight of this recipient's copy in the suspect; 1 for the copy itself, 1 / c in a mean of c.
-        rows: embedding rows compared; fewer than all if a first pass over very many recipients ruled this one out.
+        rows: rows compared; fewer than all if a first pass over very many recipients ruled this one out.
     """
 
     recipient: str
@@ -55,11 +55,11 @@ class Tracing:
         alignment: how the suspect's coordinates were restored.
         tensors_read: how many of the suspect's tensors were read as its embedding; part of the correction.
         maps: under how many maps the suspect's rows are read, needed or not; part of the correction.
-        by: the map that these z were read under, one of `irwm.evidence.examination.MAPS`.
+        by: the map that these z were read under, one of `irwm.evidence.finding.MAPS`.
         places: in how many places noise is searched for, needed or not; part of the correction.
-        place: where these z were read, "embedding" or "head".
+        place: where these z were read, "embedding", "head" or "neurons".
         looks: 2 if a first pass came before the comparison of all rows, else 1; part of the correction.
-        rows: embedding rows compared for the likeliest recipients.
+        rows: rows compared for the likeliest recipients.
         first_pass_rows: rows compared for all recipients, if they were too many for all rows; else equal to `rows`.
         reason: the outcome in one sentence.
         tries: under how many fits of the original (none is one of them) generated text is read, needed or not; part of

@@ -13,7 +13,7 @@ from scipy.stats import binom, kstest
 import irwm
 from benchmarks.decoys import cases, risks
 from irwm.evidence.decoys import _below, _Map, decoys, ranked
-from irwm.evidence.examination import ALIGNED, LEAST_SQUARES
+from irwm.evidence.finding import ALIGNED, LEAST_SQUARES
 from irwm.evidence.neutral_model import write_neutral
 from irwm.evidence.verdict import log10_risk
 from irwm.scheme import statistic as stat

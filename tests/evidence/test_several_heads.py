@@ -78,9 +78,9 @@ def document(suspect: irwm.Checkpoint, model: irwm.Checkpoint, key: irwm.Key, fo
 
 
 def corrected(found: Finding, log10_p: float, tensors: int) -> float:
-    """The odds of two maps, two forms and two places, with this many tensors in the place."""
-    assert (found.keys_tried, found.maps, found.forms, found.places) == (1, 2, 2, 2)
-    return min(0.0, log10_p + math.log10(tensors * 2 * 2 * 2))
+    """The odds of two maps, two forms and three places, with this many tensors in the place."""
+    assert (found.keys_tried, found.maps, found.forms, found.places) == (1, 2, 2, 3)
+    return min(0.0, log10_p + math.log10(tensors * 2 * 2 * 3))
 
 
 def test_each_form_of_evidence_is_corrected_for_the_tensors_of_its_place(

@@ -12,8 +12,7 @@ from scipy.special import chdtr
 
 import irwm
 from irwm.errors import ParameterError
-from irwm.evidence.examination import MAPS
-from irwm.evidence.finding import COMBINATIONS
+from irwm.evidence.finding import COMBINATIONS, MAPS
 from irwm.evidence.verdict import FOUND_LOG10_RISK
 from irwm.explore.survival import NEEDED_LOG10_P, Survival
 from irwm.scheme.probabilities import fisher_log10

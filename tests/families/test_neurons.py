@@ -10,7 +10,7 @@ import torch
 from transformers.activations import ACT2FN
 
 import irwm
-from irwm.evidence.neurons import _Model
+from irwm.checkpoint.mlps import MLPs
 from irwm.families.neurons import Neurons, neurons
 from irwm.families.schema import TensorRef
 from tests.families.cases import CASES
@@ -35,7 +35,7 @@ def test_neurons_are_those_of_the_running_model(case: str, tmp_path: Path) -> No
     checkpoint = irwm.open_checkpoint(save(case, tmp_path / "model", torch.float32))
     found = neurons(checkpoint.layout, shapes(checkpoint))
     assert found
-    read = _Model(checkpoint, checkpoint.layout)
+    read = MLPs(checkpoint)
     for mlp in found:
         sizes = {rows.shape for rows in (read.gate(mlp), *read.rest(mlp, gated=True))}
         assert len(sizes) == 1
@@ -114,7 +114,7 @@ def test_rows_of_gpt_oss_experts_are_those_of_the_running_model(tmp_path: Path) 
     assert mlp.expert == 1
     modules = running_model("gpt_oss", tmp_path / "model", torch.float32).named_modules()
     experts: Any = next(module for name, module in modules if name.endswith("layers.0.mlp.experts"))
-    read = _Model(checkpoint, checkpoint.layout)
+    read = MLPs(checkpoint)
     gain = checkpoint.read(mlp.gain) if mlp.gain is not None else torch.ones(1)
     x = torch.randn(3, read.width, generator=torch.Generator().manual_seed(1))
     up, down = read.rest(mlp, gated=True)

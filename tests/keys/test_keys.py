@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 import irwm
 from irwm.errors import KeyFormatError, KeyMismatchError, ParameterError, holds_controls
 from irwm.keys.key import Key
+from irwm.keys.neurons import NeuronsKey
 from irwm.scheme import keystream, permutations
 from irwm.scheme.row_pool import RowPool
 from tests.cleanroom.verifier import keys as independent
@@ -320,3 +321,45 @@ def test_a_name_with_line_breaks_or_direction_characters_is_refused(tiny_path: P
     with pytest.raises(ParameterError) as caught:
         irwm.generate_key(irwm.open_checkpoint(tiny_path), **{who: name})
     assert str(caught.value).isprintable()
+
+
+NEURONS_VALUES = {"mlps": [0, 2], "fingerprint": "ab" * 32, "width": 64}
+WRONG_NEURONS = [
+    *({"mlps": mlps} for mlps in ([], [2, 0], [1, 1], [-1], [True], [0.0], ["0"], [1 << 21], "01", None)),
+    *({"width": width} for width in (0, 8, -1, 1 << 24, 64.0, True, None)),
+    *({"fingerprint": text} for text in ("ab" * 31, "AB" * 32, "", 7, None)),
+    {"more": 1},
+]
+
+
+@pytest.mark.parametrize("wrong", WRONG_NEURONS)
+def test_corrupted_parts_for_neurons_are_refused(tiny_path: Path, wrong: dict[str, object]) -> None:
+    model = irwm.open_checkpoint(tiny_path)
+    key = irwm.generate_key(model, irwm.Parameters(noise_coordinates=8, constraints=5), bytes(32))
+    values = json.loads(key.to_bytes())
+    assert "neurons" in values["parameters"]["places"]
+    right = values | {"neurons": NEURONS_VALUES}
+    assert Key.from_bytes(written(right)).neurons == NeuronsKey((0, 2), "ab" * 32, 64)
+    with pytest.raises(KeyFormatError):
+        Key.from_bytes(written(values | {"neurons": NEURONS_VALUES | wrong}))
+
+
+def test_a_part_for_neurons_requires_the_setting(tiny_path: Path) -> None:
+    model = irwm.open_checkpoint(tiny_path)
+    params = irwm.Parameters(noise_coordinates=8, constraints=5, places=("embedding", "head"))
+    values = json.loads(irwm.generate_key(model, params, bytes(32)).to_bytes())
+    with pytest.raises(KeyFormatError, match="neurons"):
+        Key.from_bytes(written(values | {"neurons": NEURONS_VALUES}))
+
+
+def test_keys_of_one_release_share_their_neurons_and_other_secrets_choose_others(trained: dict[str, Path]) -> None:
+    """With room for one MLP only."""
+    model = irwm.open_checkpoint(trained["demo"])
+    params = irwm.Parameters(noise_coordinates=8)
+    one, other = (irwm.generate_key(model, params, bytes(32), recipient=name).neurons for name in ("ann", "bob"))
+    assert one == other
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("irwm.keys.neurons.MOST_ROWS", 1)
+        chosen = {irwm.generate_key(model, params, bytes([i]) * 32).neurons.mlps for i in range(20)}  # type: ignore[union-attr]
+    assert len(chosen) > 1
+    assert all(len(mlps) == 1 for mlps in chosen)

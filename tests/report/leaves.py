@@ -9,9 +9,9 @@ from typing import Any
 
 from irwm.checkpoint.recorded import SCALES
 from irwm.evidence.detection import INVARIANTS
-from irwm.evidence.examination import MAPS
+from irwm.evidence.finding import MAPS
 from irwm.report.value_states import Place, Stated, field_of, holds_field, leaves
-from irwm.scheme.parameters import NOISE_LEVELS, PLACES
+from irwm.scheme.parameters import FINGERPRINT_PLACES, NOISE_LEVELS
 from irwm.scheme.statistic import STATISTICS
 
 _HEX = re.compile("[0-9a-f]{32,}")
@@ -24,7 +24,7 @@ _VOCABULARIES: tuple[tuple[str, ...], ...] = (
     STATISTICS,
     INVARIANTS,
     MAPS,
-    PLACES,
+    FINGERPRINT_PLACES,
     SCALES,
 )
 # Counts divided by a count: the nearest other value is one more.

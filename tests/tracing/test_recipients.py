@@ -19,7 +19,7 @@ import irwm
 from irwm.attacks import equivalence
 from irwm.errors import KeyMismatchError, ParameterError
 from irwm.evidence import fingerprint, sign_sums
-from irwm.evidence.examination import ALIGNED
+from irwm.evidence.finding import ALIGNED
 from irwm.evidence.sign_sums import Sums
 from irwm.scheme.noise import places
 from irwm.scheme.parameters import PLACES
@@ -84,7 +84,7 @@ def test_only_the_chosen_place_is_read(in_both) -> None:
     examination, keys = in_both
     for place in PLACES:
         found = trace_each(examination, keys, decoys=0, place=place)
-        assert (found.place, found.places) == (place, 2), "corrected for both all the same"
+        assert (found.place, found.places) == (place, 3), "corrected for all places all the same"
         assert names(found.traces) == ["ann"]
     with pytest.raises(ParameterError):
         trace_each(examination, keys, decoys=0, place="elsewhere")

@@ -82,6 +82,8 @@ def changed_text(receipt: Changes, vocabulary: int) -> str:
     if receipt.get("changed_head_rows"):
         head = printable(receipt["head_tensor"] or "")
         together += f", and {number(receipt['changed_head_rows'])} rows of the output head, {head}"
+    if layers := receipt.get("changed_layers"):
+        together += f", and the neurons of {counted(layers, 'MLP layer')}"
     return f"{text}{together}; all other bytes are unchanged"
 
 

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
 _RECEIPT = (
     "model_fingerprint", "release_fingerprint", "family", "dtype", "owner", "recipient", "key_id", "parameters",
-    "bytes", "files", "left_out", "signature", "changed_rows", "changed_head_rows", "changed_tensors", "marked_before",
-    "utility",
+    "bytes", "files", "left_out", "signature", "changed_rows", "changed_head_rows", "changed_layers", "changed_tensors",
+    "marked_before", "utility",
 )  # fmt: skip
 _READING = ("verdict", "count", "present", "log10_p", "log10_risk")
 _MANY = (

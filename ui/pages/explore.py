@@ -11,8 +11,7 @@ import gradio as gr
 
 import irwm
 from irwm.errors import IrwmError
-from irwm.evidence.examination import MAPS
-from irwm.evidence.finding import FORMS
+from irwm.evidence.finding import FORMS, MAPS
 from irwm.explore.capacity import naming_z
 from irwm.explore.planning import plan
 from irwm.scheme.parameters import RANGES

@@ -23,6 +23,7 @@ from irwm.evidence.finding import FORMS, FOUND, INCONCLUSIVE, NOT_FOUND
 from irwm.evidence.lineage import CANNOT_TELL, DERIVED, NOT_DERIVED
 from irwm.evidence.verdict import log10_risk
 from irwm.keys.check_original import check_original
+from irwm.keys.neurons import NeuronsKey
 from irwm.report import schema, wording
 from irwm.report.answer import MADE
 from irwm.report.controls import WAY, Controls
@@ -156,17 +157,17 @@ class Keys:
 
 
 class _Misfits:
-    """Counts keys made for another original; of keys with the same layer 0 and head, only one is checked."""
+    """Counts keys made for another original; of keys with the same layer 0, head and neurons, only one is checked."""
 
     def __init__(self, original: irwm.Checkpoint) -> None:
         self._original = original
-        self._known: dict[tuple[str, str], KeyMismatchError | None] = {}
+        self._known: dict[tuple[str, str, NeuronsKey | None], KeyMismatchError | None] = {}
         self.count = 0
         self.error: KeyMismatchError | None = None
 
     def __call__(self, key: irwm.Key) -> bool:
         """Whether this key is one of them."""
-        alike = key.layer0_digest, key.head.model_fingerprint if key.head is not None else ""
+        alike = key.layer0_digest, key.head.model_fingerprint if key.head is not None else "", key.neurons
         if alike not in self._known:
             self._known[alike] = None
             try:

@@ -21,6 +21,7 @@ from irwm.evidence.detection import detect_marks
 from irwm.keys.check_original import check_original, placed
 from irwm.release import MANIFEST_NAME, read_manifest, verify_manifest
 from irwm.release.front_matter import Rewrite, rewrites_of
+from irwm.release.neurons import neurons_of
 from irwm.release.patches import NoisyRows, row_patches
 from irwm.release.selection import SourceFile, select_files
 from irwm.release.unmarked import holders
@@ -67,6 +68,8 @@ def finished(
             for place, (_, part) in placed(key, model).items()
             for finding in detect_marks(examination.at(place), [part])
         ]
+        if (neurons := neurons_of(model, key)) is not None:
+            neurons.verify(folder, whole=True)
     except (CancelledError, OutputExistsError):
         raise
     except IrwmError as error:
@@ -83,6 +86,7 @@ def finished(
         size,
         changed_rows=_changed_rows(model, copy),
         head_rows=head_rows,
+        layers=() if neurons is None else neurons.layers,
         verification=found[0],
     )
 
@@ -105,15 +109,19 @@ def _patched(model: Checkpoint, key: irwm.Key) -> dict[Path, list[tuple[int, int
     """
     check_original(key, model)
     ranges: dict[Path, list[tuple[int, int]]] = {}
-    parts = list(placed(key, model).values())
+    parts, neurons = list(placed(key, model).values()), neurons_of(model, key)
+    places = [*(place for place, _ in parts), *([] if neurons is None else neurons.views)]
     for where, part in parts:
         choices = part.choices()
         marked, noise = choices.marked_rows, part.noise(where, choices)
         rows = torch.zeros(len(marked), where.hidden_size, dtype=getattr(torch, where.dtype))  # no numbers
         noisy = NoisyRows(where, noise, marked, rows) if noise.coordinates else None
-        names = holders(where, marked if noisy is None else None, [place for place, _ in parts])
+        names = holders(where, marked if noisy is None else None, places)
         patches = row_patches(where, marked, rows, names) if noisy is None else noisy.patches(names)
         for file, items in patches.items():
+            ranges.setdefault(file, []).extend((patch.start, patch.stop) for patch in items)
+    if neurons is not None:
+        for file, items in neurons.patches(neurons.holders(places)).items():
             ranges.setdefault(file, []).extend((patch.start, patch.stop) for patch in items)
     return {file: sorted(items) for file, items in ranges.items()}
 

@@ -500,6 +500,7 @@ def _example(receipt: Receipt) -> Example:
         "changed_share": receipt["changed_share"],
         "changed_head_rows": receipt["changed_head_rows"],
         "head_tensor": receipt["head_tensor"],
+        "changed_layers": receipt.get("changed_layers", 0),
         "left_out": receipt["left_out"],
         "signature": receipt.get("signature", ""),
         "bytes": receipt["bytes"],

@@ -320,6 +320,7 @@ def receipt_of(model: Checkpoint, key: irwm.Key, release: irwm.Release) -> CopyF
         "left_out": list(release.left_out),
         "signature": release.signature,
         **changes(model, copy, release.changed_rows, release.head_rows, exact=not p.noise_coordinates),
+        "changed_layers": len(release.layers),
         "verdict": found.verdict,
         "count": found.count,
         "present": found.present,

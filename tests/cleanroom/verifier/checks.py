@@ -222,7 +222,7 @@ def factors_of(report: dict[str, Any], key: Key, places: dict[str, Place]) -> di
 
     A place without evidence was not read, and counts as one tensor.
     """
-    e, number = report["evaluation"], len([p for p in places if p in key.places])
+    e, number = report["evaluation"], key.all_places
     read = {x["place"]: x["tensors_read"] for x in report["evidence"] if x["form"] == "mark"}
     return {name: e["keys_tried"] * read.get(name, 1) * 2 * forms_of(key) * number for name in places}
 
@@ -232,6 +232,8 @@ def check_fingerprint(ledger: Ledger, report: dict[str, Any], places: dict[str, 
     lowest = 0.0
     tensors = {x["place"]: x["tensors_read"] for x in report["evidence"] if x["form"] == "mark"}
     for said in (x for x in report["evidence"] if x["form"] == "fingerprint"):
+        if said["place"] == "neurons":
+            raise NotImplementedError("this verifier does not read neurons")
         place, title = places[said["place"]], f"fingerprint in the {said['place']}"
         scale = report["alignment"]["row_scale"] if said["place"] == report["place"] else place.aligned.row_scale
         noise = place.noise(said["by"], scale)
@@ -273,8 +275,7 @@ def check_evaluation(ledger: Ledger, report: dict[str, Any], key: Key, reading: 
 def check_marks(ledger: Ledger, report: dict[str, Any], key: Key, places: dict[str, Place], suspect: Checkpoint) -> str:
     """Readings, corrections and the mark's own verdict."""
     e, seed = report["evaluation"], report["seed"]
-    number = len([p for p in places if p in key.places])
-    ledger.fields("evaluation", e, maps=2, places=number, forms=forms_of(key))
+    ledger.fields("evaluation", e, maps=2, places=key.all_places, forms=forms_of(key))
     factors, n = factors_of(report, key, places), int(key.fields["parameters"]["permutations"])
     made, words, chosen = read_places(places, n, factors, seed)
     ledger.check("place", chosen, report["place"])
@@ -331,6 +332,8 @@ def of_tracing(t: dict[str, Any]) -> int:
 def check_tracing(ledger: Ledger, report: dict[str, Any], places: dict[str, Place], key: Key, word: str) -> str:
     """Tracing by noise: this key's own numbers, all decoys, and what follows from the list."""
     t = report["tracing"]
+    if t["place"] == "neurons":
+        raise NotImplementedError("this verifier does not read neurons")
     place = places[t["place"]]
     scale = report["alignment"]["row_scale"] if t["place"] == report["place"] else place.aligned.row_scale
     noise = place.noise(t["by"], scale)

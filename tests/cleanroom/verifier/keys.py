@@ -98,6 +98,11 @@ class Key:
         """The places that carry a mark by this key."""
         return ["embedding"] + (["head"] if "head" in self.fields else [])
 
+    @property
+    def all_places(self) -> int:
+        """The number of places with a mark or a fingerprint by this key."""
+        return len(self.places) + ("neurons" in self.fields)
+
     def out_of_range(self) -> list[str]:
         """Settings that a reader must refuse."""
         p, wrong = self.fields["parameters"], []
@@ -123,8 +128,14 @@ class Key:
         over_numbers = bool(p["noise_coordinates"]) and p.get("spread") == 0.0
         if over_numbers != ("noise_level" in p):
             wrong.append("noise_level")
-        if ("head" in self.fields and "head" not in p["places"]) or (
-            p["places"] != ["embedding"] and (not p["hidden"] or over_numbers)
+        for name in ("head", "neurons"):
+            if name in self.fields and name not in p["places"]:
+                wrong.append(name)
+        allowed = [["embedding"], ["embedding", "head"], ["embedding", "head", "neurons"]]
+        if (
+            p["places"] not in allowed
+            or (p["places"] != ["embedding"] and (not p["hidden"] or over_numbers))
+            or ("neurons" in p["places"] and not p["noise_coordinates"])
         ):
             wrong.append("places")
         return wrong

@@ -1,0 +1,202 @@
+"""The fingerprint in the neurons: read where embedding and output head are gone, and in nobody's name but its own."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from scipy import stats
+
+import irwm
+from irwm.attacks.equivalence import disguise
+from irwm.errors import KeyMismatchError, MarginError
+from irwm.inference.text import default_text
+from irwm.keys.neurons import rows_of
+from irwm.release.neurons import NoisyNeurons
+from irwm.scheme.parameters import NEURONS, PLACES, many_recipients, one_owner
+from irwm.tracing import Tracing, trace_each
+
+NAMES = ("Ann", "Bob", "Cleo")
+MODELS, SOME = ("demo", "gemma", "phi3", "gpt2", "minilm"), ("phi3", "gpt2")
+QUICK = pytest.mark.quick("a fused matrix, and a transposed one")
+
+
+def without_matrices(source: Path, out: Path) -> Path:
+    """The model with random numbers instead of its embedding and output head."""
+    shutil.copytree(source, out)
+    layout, random = irwm.open_checkpoint(source).layout, torch.Generator().manual_seed(1)
+    names = {layout.embedding.name, *([] if layout.head is None else [layout.head.name])}
+    for file in out.glob("*.safetensors"):
+        tensors = load_file(file)
+        for name in names & set(tensors):
+            old = tensors[name]
+            tensors[name] = (torch.randn(old.shape, generator=random) * old.float().std()).to(old.dtype)
+        save_file(tensors, file, metadata={"format": "pt"})
+    return out
+
+
+@pytest.fixture(scope="module")
+def copies(
+    request: pytest.FixtureRequest, trained: dict[str, Path], tmp_path_factory: pytest.TempPathFactory
+) -> Callable[[str], tuple[irwm.Checkpoint, list[irwm.Key], Path]]:
+    """An original, the keys of three recipients, and Bob's copy."""
+    made: dict[str, tuple[irwm.Checkpoint, list[irwm.Key], Path]] = {}
+
+    def of(name: str) -> tuple[irwm.Checkpoint, list[irwm.Key], Path]:
+        if name not in made:
+            model = irwm.open_checkpoint(trained[name])
+            params = many_recipients(model.hidden_size)
+            keys = [irwm.generate_key(model, params, bytes(32), recipient=each) for each in NAMES]
+            made[name] = model, keys, irwm.insert(model, keys[1], tmp_path_factory.mktemp(name) / "bob").path
+        return made[name]
+
+    return of
+
+
+def traced(suspect: Path, model: irwm.Checkpoint, keys: list[irwm.Key]) -> Tracing:
+    return trace_each(irwm.Examination(irwm.open_checkpoint(suspect), model), keys, decoys=50)
+
+
+def require_bob(found: Tracing) -> None:
+    assert (found.place, [trace.recipient for trace in found.named]) == (NEURONS, ["Bob"])
+    assert max(found.decoys) < 5
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [pytest.param(name, marks=QUICK if name in SOME else ()) for name in MODELS])
+def test_a_copy_with_a_new_embedding_and_head_names_its_recipient(copies, tmp_path: Path, name: str) -> None:
+    model, keys, copy = copies(name)
+    suspect = without_matrices(copy, tmp_path / "suspect")
+    found = traced(suspect, model, keys)
+    require_bob(found)
+    assert found.traces[1].share == pytest.approx(1, abs=0.05)
+    detected = irwm.detect(irwm.open_checkpoint(suspect), model, keys[1])
+    assert (detected.verdict, detected.lineage.status) == ("found", "derived")
+    assert detected.fingerprint is not None
+    assert detected.fingerprint.place == NEURONS
+    assert "of its MLP layers" in detected.reason
+    assert irwm.detect(irwm.open_checkpoint(suspect), model, keys[0]).verdict != "found"
+
+
+DISGUISES: dict[str, Callable[[Path, Path], Path]] = {
+    "rotated": lambda source, out: disguise(source, out, ["rotate", "regain", "map_vo", "reorder_neurons"], seed=1),
+    "neurons reordered": lambda source, out: disguise(source, out, ["reorder_neurons"], seed=1),
+    "another family": lambda source, out: disguise(
+        source, out, ["rotate", "as_llama", "reorder_neurons", "as_mixtral"], seed=1
+    ),
+    "wider": lambda source, out: disguise(source, out, ["widen", "rotate"], seed=1),
+    "GGUF": lambda source, out: irwm.attacks.to_gguf(source, out, "Q4_0"),
+    "layers exchanged": lambda source, out: irwm.attacks.stack_layers(source, out, [1, 0]),
+    "a layer repeated": lambda source, out: irwm.attacks.stack_layers(source, out, [0, 0, 1]),
+    "a layer dropped": lambda source, out: irwm.attacks.stack_layers(source, out, [1]),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("way", DISGUISES)
+def test_it_is_read_through_every_disguise(copies, tmp_path: Path, way: str) -> None:
+    model, keys, copy = copies("phi3")
+    changed = DISGUISES[way](without_matrices(copy, tmp_path / "new"), tmp_path / "suspect")
+    require_bob(traced(changed, model, keys))
+
+
+DAMAGE: dict[str, Callable[[Path, Path], Path]] = {
+    "4 bits": lambda source, out: irwm.attacks.quantize(source, out, 4),
+    "half pruned": lambda source, out: irwm.attacks.prune(source, out, 0.5),
+    "half of the neurons": lambda source, out: irwm.attacks.prune_neurons(source, out, 0.5),
+    "noise": lambda source, out: irwm.attacks.add_noise(source, out, 0.3, seed=7),
+    "fine-tuned": lambda source, out: irwm.attacks.finetune(source, out, default_text(), 40, 1e-3, length=64),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("damage", DAMAGE)
+@pytest.mark.parametrize("name", ["demo", "gemma", "phi3", "gpt2"])
+def test_it_is_read_after_damage(copies, tmp_path: Path, name: str, damage: str) -> None:
+    model, keys, copy = copies(name)
+    require_bob(traced(without_matrices(DAMAGE[damage](copy, tmp_path / "x"), tmp_path / "new"), model, keys))
+
+
+def test_a_model_whose_other_bytes_are_the_originals_names_nobody(copies, tmp_path: Path) -> None:
+    model, keys, _ = copies("gemma")
+    found = traced(without_matrices(model.path, tmp_path / "suspect"), model, keys)
+    assert not found.named
+
+
+@pytest.mark.slow
+def test_z_of_recipients_without_a_copy_is_like_a_fair_coin(copies, tmp_path: Path) -> None:
+    """The calibration: 400 recipients without a copy, in a suspect that is another's copy, rotated and damaged."""
+    model, keys, copy = copies("gemma")
+    damaged = irwm.attacks.add_noise(DISGUISES["rotated"](copy, tmp_path / "x"), tmp_path / "noisy", 0.1, seed=7)
+    examination = irwm.Examination(irwm.open_checkpoint(without_matrices(damaged, tmp_path / "new")), model)
+    found = trace_each(examination, [keys[1]], decoys=400, place=NEURONS)
+    assert found.traces[0].named
+    assert stats.kstest(found.decoys, "norm").pvalue > 0.001
+    assert abs(float(np.mean(found.decoys))) < 0.2
+
+
+def test_only_the_matrices_of_the_key_change(copies) -> None:
+    model, keys, copy = copies("phi3")
+    released = load_file(Path(copy) / "model.safetensors")
+    original = load_file(Path(model.path) / "model.safetensors")
+    rows = rows_of(model, keys[1].fingerprint_at(NEURONS))  # type: ignore[arg-type]
+    fused = {mlp.gate.name: mlp.count for mlp in rows.chosen}
+    matrices = {model.layout.embedding.name, model.layout.head.name}  # type: ignore[union-attr]
+    differ = {name for name in original if not torch.equal(original[name], released[name])}
+    assert differ == {*matrices, *fused}
+    for name, count in fused.items():  # the rows of u are in the same tensor
+        assert torch.equal(original[name][count:], released[name][count:])
+
+
+def test_presets_include_the_neurons_and_other_settings_need_not(trained: dict[str, Path], tmp_path: Path) -> None:
+    model = irwm.open_checkpoint(trained["demo"])
+    assert NEURONS in one_owner(256).places
+    assert NEURONS not in irwm.Parameters().places, "they hold a fingerprint, and no mark"
+    key = irwm.generate_key(model, replace(many_recipients(256), places=PLACES), bytes(32))
+    assert key.neurons is None
+    assert irwm.insert(model, key, tmp_path / "copy").layers == ()
+
+
+def test_another_original_with_the_same_embedding_is_refused(copies, tmp_path: Path) -> None:
+    model, keys, copy = copies("demo")
+    other = shutil.copytree(model.path, tmp_path / "other")
+    tensors = load_file(other / "model.safetensors")
+    name = rows_of(model, keys[0].fingerprint_at(NEURONS)).chosen[0].gate.name  # type: ignore[arg-type]
+    tensors[name][0, 0] += 1
+    save_file(tensors, other / "model.safetensors", metadata={"format": "pt"})
+    with pytest.raises(KeyMismatchError, match="neurons"):
+        irwm.detect(irwm.open_checkpoint(copy), irwm.open_checkpoint(other), keys[0])
+
+
+def test_a_copy_with_the_fingerprint_of_another_is_not_published(
+    copies, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model, keys, _ = copies("demo")
+    part, prepare = keys[0].fingerprint_at(NEURONS), NoisyNeurons.__init__
+
+    def with_wrong_noise(self: NoisyNeurons, *arguments: object) -> None:
+        prepare(self, *arguments)  # type: ignore[arg-type]
+        self._noise = part.noise(self._rows)  # type: ignore[union-attr]
+
+    monkeypatch.setattr(NoisyNeurons, "__init__", with_wrong_noise)
+    with pytest.raises(MarginError, match="neurons"):
+        irwm.insert(model, keys[1], tmp_path / "bob")
+    assert not (tmp_path / "bob").exists()
+
+
+def test_copies_that_were_averaged_name_each_recipient(copies, tmp_path: Path) -> None:
+    model, keys, copy = copies("gemma")
+    other = irwm.insert(model, keys[2], tmp_path / "cleo").path
+    one, two = (load_file(Path(each) / "model.safetensors") for each in (copy, other))
+    mixed = shutil.copytree(copy, tmp_path / "mixed")
+    mean = {name: ((one[name].double() + two[name].double()) / 2).to(one[name].dtype) for name in one}
+    save_file(mean, mixed / "model.safetensors", metadata={"format": "pt"})
+    found = traced(without_matrices(mixed, tmp_path / "suspect"), model, keys)
+    assert {trace.recipient for trace in found.named} == {"Bob", "Cleo"}
+    assert found.colluders == pytest.approx(2, abs=0.2)

@@ -58,7 +58,7 @@ class FingerprintKey:
     mlps: tuple[int, ...] = ()
 
     def noise(self, rows: Matrix) -> Noise:
-        """The noise of neurons, of which none has a mark."""
+        """The noise of neurons. They have no marks."""
         return noise_of(self.derivation, self.parameters, rows, NOTHING)
 
 
@@ -77,10 +77,10 @@ def choose(model: Checkpoint, derivation: Derivation) -> NeuronsKey | None:
     changed = {file for ref in refs if ref.name in model.tensors for file in _files(model, ref.name)}
     shuffled = [numbers[place] for place in derivation.mlps(len(numbers))] if numbers else []
     shuffled.sort(key=lambda number: not _files(model, mlps.every[number].gate.name) <= changed)  # stable
-    room, chosen = MOST_ROWS, list[int]()
+    left, chosen = MOST_ROWS, list[int]()
     for number in shuffled:
-        room -= mlps.every[number].count
-        if room < 0 and chosen:
+        left -= mlps.every[number].count
+        if left < 0 and chosen:
             break
         chosen.append(number)
     if not chosen:

@@ -18,11 +18,13 @@ import pytest
 import irwm
 from irwm.attacks.equivalence import apply, read_state, write_state
 from tests.cleanroom.verifier.__main__ import main
+from tests.evidence.replaced import without_matrices
 from tests.jobs.recipients import given_out, jobs_of, new_vault, put_in_vault, request, run_here, succeeded
 from tools.waiting import PATIENCE
 
 HERE = Path(__file__).parent
 SUSPECTS = ("release", "original", "columns", "rotated")
+REPLACED = "replaced"
 DISGUISES = {"columns": ("permute_residual", "flip_signs", "rescale"), "rotated": ("rotate",)}
 OURS = {"irwm", "ui", "storage", "tools", "benchmarks", "tests"}
 Judge = Callable[..., tuple[int, list[str]]]
@@ -58,6 +60,8 @@ def make_kit(original: Path, folder: Path, parameters: irwm.Parameters, suspects
         if suspect in DISGUISES:
             steps = [step for step in DISGUISES[suspect] if irwm.attacks.equivalence.applicable(release)[step] is None]
             write_state(apply(read_state(release), steps, seed=3), place)
+        elif suspect == REPLACED:
+            without_matrices(Path(release), place)
         elif suspect == "rounded":
             irwm.attacks.quantize(release, place, 4)
         job = succeeded(run_here("investigate", request(model.path, None, suspect=str(place)), vault, jobs))
@@ -68,7 +72,7 @@ def make_kit(original: Path, folder: Path, parameters: irwm.Parameters, suspects
 @pytest.fixture(scope="module")
 def kit(demo_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     parameters = irwm.one_owner(irwm.open_checkpoint(demo_path).hidden_size)
-    return make_kit(demo_path, tmp_path_factory.mktemp("kit"), parameters, SUSPECTS)
+    return make_kit(demo_path, tmp_path_factory.mktemp("kit"), parameters, (*SUSPECTS, REPLACED))
 
 
 @pytest.fixture
@@ -96,6 +100,20 @@ def assert_agrees(code: int, lines: list[str]) -> None:
 @pytest.mark.parametrize("suspect", SUSPECTS)
 def test_every_report_agrees_with_the_independent_verifier(kit: Path, judge: Judge, suspect: str) -> None:
     assert_agrees(*judge(kit, suspect))
+
+
+@pytest.mark.slow
+def test_a_fingerprint_in_the_neurons_agrees(kit: Path, judge: Judge) -> None:
+    """Everything agrees except what this verifier does not do: placing the rows of a new embedding."""
+    code, lines = judge(kit, REPLACED)
+    differing = [line for line in lines if line.startswith("DIFFERS")]
+    assert (code, len(differing)) == (1, 1)
+    assert "which this verifier does not do" in differing[0]
+    (report,) = (kit / f"report-{REPLACED}").glob(f"report-{REPLACED}-??????.json")
+    traced = json.loads(report.read_text(encoding="utf-8"))["tracing"]
+    assert (traced["place"], traced["named"]) == ("neurons", 1)
+    assert any(line.startswith("agrees") and "tracing: Early access 7: z" in line for line in lines)
+    assert any(line.startswith("agrees") and "tracing: z of decoys" in line for line in lines)
 
 
 @pytest.mark.slow

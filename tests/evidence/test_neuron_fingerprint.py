@@ -21,24 +21,11 @@ from irwm.keys.neurons import rows_of
 from irwm.release.neurons import NoisyNeurons
 from irwm.scheme.parameters import NEURONS, PLACES, many_recipients, one_owner
 from irwm.tracing import Tracing, trace_each
+from tests.evidence.replaced import without_matrices
 
 NAMES = ("Ann", "Bob", "Cleo")
 MODELS, SOME = ("demo", "gemma", "phi3", "gpt2", "minilm"), ("phi3", "gpt2")
 QUICK = pytest.mark.quick("a fused matrix, and a transposed one")
-
-
-def without_matrices(source: Path, out: Path) -> Path:
-    """The model with random numbers instead of its embedding and output head."""
-    shutil.copytree(source, out)
-    layout, random = irwm.open_checkpoint(source).layout, torch.Generator().manual_seed(1)
-    names = {layout.embedding.name, *([] if layout.head is None else [layout.head.name])}
-    for file in out.glob("*.safetensors"):
-        tensors = load_file(file)
-        for name in names & set(tensors):
-            old = tensors[name]
-            tensors[name] = (torch.randn(old.shape, generator=random) * old.float().std()).to(old.dtype)
-        save_file(tensors, file, metadata={"format": "pt"})
-    return out
 
 
 @pytest.fixture(scope="module")

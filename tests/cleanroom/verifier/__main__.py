@@ -23,11 +23,12 @@ from .checks import (
 from .keys import Key, strict_json
 from .ledger import Ledger
 from .models import Checkpoint, decode
+from .neurons import Neurons, neurons_of
 from .signatures import check_signature
 from .written import Original
 
 
-def check_written(ledger: Ledger, originals: dict[str, Original], release: Checkpoint) -> None:
+def check_written(ledger: Ledger, originals: dict[str, Original], neurons: Neurons | None, release: Checkpoint) -> None:
     """For the owner's release: the bytes that it must hold."""
     model = next(iter(originals.values())).model
     changed = {o.name for o in originals.values()}
@@ -41,6 +42,11 @@ def check_written(ledger: Ledger, originals: dict[str, Original], release: Check
         off, most = int((mine != stored).sum()), mine.size // 2000 if mine.itemsize == 2 else 0
         near = most == 0 or within_rounding(original.written_rows(), stored, release.tensors[release.matrix(name)][1])
         ledger.holds(f"written: all rows' bytes in the {name}", off <= most and near, f"{off} numbers differ")
+    for name, (_, mine) in ({} if neurons is None else neurons.written()).items():
+        stored = np.frombuffer(release.raw(name), mine.dtype).reshape(mine.shape)
+        off, most = int((mine != stored).sum()), mine.size // 2000 if mine.itemsize == 2 else 0
+        ledger.holds(f"written: bytes of {name}", off <= most, f"{off} numbers differ")
+        changed.add(name)
     others = set(model.tensors) - changed
     same = set(model.tensors) == set(release.tensors) and all(model.raw(n) == release.raw(n) for n in others)
     ledger.holds("written: every other tensor is the original's", same)
@@ -87,14 +93,17 @@ def main() -> int:
     model, suspect = Checkpoint(given.original), Checkpoint(given.suspect)
     check_items(ledger, report, suspect, model)
     originals = check_key(ledger, key, model, report)
+    neurons = neurons_of(key, model)
+    if neurons is not None:
+        ledger.check("neurons: fingerprint of the original", neurons.fingerprint(), neurons.key.fingerprint)
     places = {
         n: Place(o, suspect, report["alignment"]["embedding_tensor"] if n == report["place"] else None)
         for n, o in originals.items()
     }
-    word = check_marks(ledger, report, key, places, suspect)
+    word = check_marks(ledger, report, key, places, neurons, suspect)
     rests_on = "mark"
     if report["tracing"]:
-        traced = check_tracing(ledger, report, places, key, word)
+        traced = check_tracing(ledger, report, places, neurons, key, word)
         if traced != word or report["tracing"]["named"]:
             word, rests_on = traced, "tracing"
     if any(map(control_failed, report["self_tests"])):
@@ -105,7 +114,7 @@ def main() -> int:
     check_standing(ledger, report)
     check_controls(ledger, report, places, key)
     if given.written:
-        check_written(ledger, originals, suspect)
+        check_written(ledger, originals, neurons, suspect)
     print(f"{ledger.made - ledger.failed} of {ledger.made} comparisons agree")
     return 1 if ledger.failed else 0
 

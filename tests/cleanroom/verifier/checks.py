@@ -13,6 +13,7 @@ from .keys import Key, PlaceKey, draw
 from .ledger import Ledger
 from .maps import LeastSquares, Map, align, cosines, median_row, sample_size, varied_rows
 from .models import Checkpoint, Layer0
+from .neurons import Neurons
 from .reading import (
     Noise,
     Reading,
@@ -224,24 +225,36 @@ def factors_of(report: dict[str, Any], key: Key, places: dict[str, Place]) -> di
     """
     e, number = report["evaluation"], key.all_places
     read = {x["place"]: x["tensors_read"] for x in report["evidence"] if x["form"] == "mark"}
-    return {name: e["keys_tried"] * read.get(name, 1) * 2 * forms_of(key) * number for name in places}
+    return {name: e["keys_tried"] * read.get(name, 1) * 2 * forms_of(key) * number for name in (*places, "neurons")}
 
 
-def check_fingerprint(ledger: Ledger, report: dict[str, Any], places: dict[str, Place], c: dict[str, int]) -> float:
+def noise_in(
+    report: dict[str, Any], name: str, by: str, places: dict[str, Place], neurons: Neurons | None
+) -> tuple[Noise, bool]:
+    """The suspect's differences in a place, and whether it is aligned there."""
+    if name == "neurons":
+        assert neurons is not None
+        suspect = next(iter(places.values())).suspect
+        return Noise(neurons, neurons.differences(suspect), np.zeros(len(neurons.rows), bool)), True
+    place = places[name]
+    scale = report["alignment"]["row_scale"] if name == report["place"] else place.aligned.row_scale
+    return place.noise(by, scale), place.aligned.aligned
+
+
+def check_fingerprint(
+    ledger: Ledger, report: dict[str, Any], places: dict[str, Place], neurons: Neurons | None, c: dict[str, int]
+) -> float:
     """The fingerprint in the place where it was read; the log10 of its odds, 0 where the report has none."""
     lowest = 0.0
     tensors = {x["place"]: x["tensors_read"] for x in report["evidence"] if x["form"] == "mark"}
     for said in (x for x in report["evidence"] if x["form"] == "fingerprint"):
-        if said["place"] == "neurons":
-            raise NotImplementedError("this verifier does not read neurons")
-        place, title = places[said["place"]], f"fingerprint in the {said['place']}"
-        scale = report["alignment"]["row_scale"] if said["place"] == report["place"] else place.aligned.row_scale
-        noise = place.noise(said["by"], scale)
+        title = f"fingerprint in the {said['place']}"
+        noise, _ = noise_in(report, said["place"], said["by"], places, neurons)
         z, _ = noise.score()
         lowest = min(0.0, log10_of_z(z) + math.log10(c[said["place"]]))
         ledger.check(f"{title}: z", z, said["z"], TOLERANCE, OF_Z)
         ledger.fields(title, said, TOLERANCE, log10_p=log10_of_z(z), log10_risk=lowest)
-        ledger.fields(title, said, rows=noise.rows, tensors_read=tensors.get(said["place"]))
+        ledger.fields(title, said, rows=noise.rows, tensors_read=tensors.get(said["place"], 1))
     return lowest
 
 
@@ -272,7 +285,14 @@ def check_evaluation(ledger: Ledger, report: dict[str, Any], key: Key, reading: 
     ledger.fields("verdict", v, TOLERANCE, expected_by_chance=expected)
 
 
-def check_marks(ledger: Ledger, report: dict[str, Any], key: Key, places: dict[str, Place], suspect: Checkpoint) -> str:
+def check_marks(
+    ledger: Ledger,
+    report: dict[str, Any],
+    key: Key,
+    places: dict[str, Place],
+    neurons: Neurons | None,
+    suspect: Checkpoint,
+) -> str:
     """Readings, corrections and the mark's own verdict."""
     e, seed = report["evaluation"], report["seed"]
     ledger.fields("evaluation", e, maps=2, places=key.all_places, forms=forms_of(key))
@@ -304,7 +324,7 @@ def check_marks(ledger: Ledger, report: dict[str, Any], key: Key, places: dict[s
         ledger.fields(title, said, place=name, by=made[name][0], rows=len(made[name][1].ranked))
         ledger.fields(title, said, TOLERANCE, log10_p=risk(p, 1), log10_risk=risk(p, factors[name]))
     ledger.check("evidence: how many of the mark", len(made), len(evidence))
-    word, own_risk = words[chosen], check_fingerprint(ledger, report, places, factors)
+    word, own_risk = words[chosen], check_fingerprint(ledger, report, places, neurons, factors)
     word = "found" if own_risk <= -6 else "inconclusive" if own_risk <= -3 and word == "not found" else word
     ledger.check("verdict: the mark's word", word, report["verdict"]["mark"])
     return word
@@ -329,23 +349,21 @@ def of_tracing(t: dict[str, Any]) -> int:
     return math.prod(int(t[name]) for name in names)
 
 
-def check_tracing(ledger: Ledger, report: dict[str, Any], places: dict[str, Place], key: Key, word: str) -> str:
+def check_tracing(
+    ledger: Ledger, report: dict[str, Any], places: dict[str, Place], neurons: Neurons | None, key: Key, word: str
+) -> str:
     """Tracing by noise: this key's own numbers, all decoys, and what follows from the list."""
     t = report["tracing"]
-    if t["place"] == "neurons":
-        raise NotImplementedError("this verifier does not read neurons")
-    place = places[t["place"]]
-    scale = report["alignment"]["row_scale"] if t["place"] == report["place"] else place.aligned.row_scale
-    noise = place.noise(t["by"], scale)
+    noise, aligned = noise_in(report, t["place"], t["by"], places, neurons)
     z, share = noise.score()
     product = math.log10(of_tracing(t))
     ledger.fields(
         "tracing", t, rows=noise.rows, keys_tried=report["evaluation"]["keys_tried"], forms=2,
-        aligned=place.aligned.aligned, tries=1, tries_made=1, tries_ended="all made", growth=[],
+        aligned=aligned, tries=1, tries_made=1, tries_ended="all made", growth=[],
     )  # fmt: skip
     tensors = [x["tensors_read"] for x in report["evidence"] if (x["form"], x["place"]) == ("mark", t["place"])]
     ledger.holds("tracing: tensors read, as for the mark there", all(n == t["tensors_read"] for n in tensors))
-    whole = (t["recipients"] + len(t["decoys"])) * place.key.s * place.key.m
+    whole = (t["recipients"] + len(t["decoys"])) * noise.key.s * noise.key.m
     ledger.check("tracing: looks", 2 if whole > 2e9 else 1, t["looks"])
     ledger.holds("tracing: this key is in the list", any(r["commitment"] == key.commitment for r in t["ranked"]))
     ledger.check(
@@ -438,7 +456,7 @@ def check_controls(ledger: Ledger, report: dict[str, Any], places: dict[str, Pla
         if said["name"] == "this key on the unmarked original":
             # Read like a suspect, in the same place and under the same map.
             own = {name: Place(place.original, place.original.model) for name, place in places.items()}
-            factors = dict.fromkeys(own, 2 * len(own) * forms_of(key))
+            factors = dict.fromkeys(own, 2 * key.all_places * forms_of(key))
         elif said["name"] in DECOYS:
             decoy = key.decoy(DECOYS[said["name"]])
             own = {name: decoy_place(place, decoy) for name, place in places.items()}

@@ -145,6 +145,9 @@ class PlaceKey:
     """The values that a key derives for one place."""
 
     def __init__(self, fields: dict[str, Any], place: str) -> None:
+        if place == "neurons":
+            self._init_neurons(fields)
+            return
         head = place == "head"
         own: dict[str, Any] = fields["head"] if head else fields
         self.name = place
@@ -167,6 +170,18 @@ class PlaceKey:
         }
         if head:
             bound["head_beside_embedding"] = fields["model_fingerprint"]
+        self.binding = hashlib.sha256(b"irwm/v3/binding\0" + canonical(bound)).digest()
+
+    def _init_neurons(self, fields: dict[str, Any]) -> None:
+        """The values for the neurons, which have no mark. `s`, the number of neurons, is set from the original."""
+        own: dict[str, Any] = fields["neurons"]
+        self.name, self.parameters = "neurons", dict(fields["parameters"])
+        self.mlps, self.s, self.d = list(own["mlps"]), 0, int(own["width"])
+        self.m, self.spread = int(self.parameters["noise_coordinates"]), float(self.parameters["spread"])
+        self.fingerprint, self.owner, self.recipient = own["fingerprint"], fields["owner"], fields["recipient"]
+        self.secret = bytes.fromhex(fields["secret"])
+        bound = {name: fields[name] for name in ("excluded_rows", "layer0_digest", "parameters", "vocab_size")}
+        bound |= {"hidden_size": self.d, "mlps": self.mlps, "neurons_beside_embedding": fields["model_fingerprint"]}
         self.binding = hashlib.sha256(b"irwm/v3/binding\0" + canonical(bound)).digest()
 
     def purpose(self, purpose: str, recipient: bool) -> bytes:

@@ -154,20 +154,18 @@ class Fingerprints:
         return found
 
 
-def sampled_log10_p(
-    suspect: Aligned | NeuronReading, key: FingerprintKey, spans: Sequence[Span] | None = None
-) -> float:
+def sampled_log10_p(suspect: Aligned | NeuronReading, key: FingerprintKey, *, whole: bool = False) -> float:
     """log10 of the p-value of the noise of `key` in some rows, as they are; 0 if none differs.
 
     Args:
-        spans: the rows; None for two runs of the first pass: in a copy that was just written, some hundred rows show
-            its noise as clearly as all of them.
+        whole: sum over all rows, and not only over two runs of the first pass: in a copy that was just written, some
+            hundred rows show its noise as clearly as all of them.
     """
     secret, model = key.derivation.basis_key(), suspect.model
-    spans = first_pass_spans(model.vocab_size, secret)[:SAMPLED_RUNS] if spans is None else spans
+    spans = None if whole else first_pass_spans(model.vocab_size, secret)[:SAMPLED_RUNS]
     differences = differences_of(suspect, ALIGNED, key.derivation, spans)
     task = task_of(differences, [key.derivation.noise_key()], key.parameters)
-    parts = list(by_rows(replace(task, spans=tuple(spans))))
+    parts = list(by_rows(task if spans is None else replace(task, spans=spans)))
     (z,) = reduce(add, in_order(score, parts, "cpu", fewest=2)).z.tolist()
     return float(rademacher_tail_log10(z)) if z == z else 0.0
 

@@ -97,8 +97,7 @@ class NoisyNeurons:
         """
         with closing(open_checkpoint(folder)) as written:
             reading = AlignedNeurons(written, self._model, lambda: None).of(self._part)
-            spans = ((0, self._rows.vocab_size),) if whole else None
-            if sampled_log10_p(reading, self._part, spans) > math.log10(RISK):
+            if sampled_log10_p(reading, self._part, whole=whole) > math.log10(RISK):
                 raise MarginError(
                     "the written fingerprint in the neurons does not identify its recipient",
                     file=folder,
@@ -109,7 +108,9 @@ class NoisyNeurons:
     def _changed(self, place: int, numbers: NDArray[np.int64]) -> torch.Tensor:
         """(n, width) float32 the copy's rows, as stored, of these neurons (n,) of one of the MLPs."""
         mlps, mlp = self._rows.mlps, self._rows.chosen[place]
-        rows = mlps.gate(mlp, numbers).double().numpy()
+        # As for the rows of an embedding (`irwm.release.patches.NoisyRows`).
+        precise = torch.float32 if self._model.tensors[mlp.gate.name].dtype != "F32" else torch.float64
+        rows = mlps.gate(mlp, numbers).to(precise).numpy()
         added = self._noise.over(rows, self._rows.starts[place] + numbers) - rows
         gain = mlps.gain(mlp).double().numpy()
         least = max(LEAST_GAIN * math.sqrt(np.square(gain).mean()), _SMALLEST)

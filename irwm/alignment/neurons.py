@@ -51,8 +51,8 @@ LEAST_PROGRESS = 0.01
 # The fewest pairs that are judged.
 FEWEST_PAIRS = 32
 # Neurons of an MLP that show whether another MLP is its counterpart. One where their nearest rows are as similar as
-# this is taken without a look at the others.
-PROBES, CLEAR_COSINE = 64, 0.6
+# this is taken without a look at the others. If this share of them is in its place, all of the MLP is.
+PROBES, CLEAR_COSINE, NEARLY_ALL = 256, 0.6, 0.9
 # A pair of a `NeuronMap` is kept if it is at least this share as similar as the median pair.
 LEAST_SHARE = 0.5
 # Levels of the quantiles of the lengths of the rows g, by which MLPs are compared.
@@ -139,11 +139,11 @@ class Side:
         self._numbers: list[int] = []
         gates: list[torch.Tensor] = []
         mlps, rows = [], []
-        room = MOST_NUMBERS
+        left = MOST_NUMBERS
         for number in chosen:
             gate = model.gate(model.every[number])
-            room -= gate.numel()
-            if room < 0 and gates:
+            left -= gate.numel()
+            if left < 0 and gates:
                 break
             self._numbers.append(number)
             gates.append(_normalise(gate)[0])
@@ -380,21 +380,26 @@ class NeuronMap:
 
     Args:
         theirs, ours: the MLPs of the suspect and the original.
+        secret: the neurons of every sample follow from it: of public ones, an attacker could leave just these in place,
+            or damage just these.
         known: pairs that a rotation is fitted to; None if the suspect has the original's own coordinates.
     """
 
-    def __init__(self, theirs: MLPs, ours: MLPs, known: Known | None = None) -> None:
-        self.theirs, self.ours, self._known = theirs, ours, known
+    def __init__(self, theirs: MLPs, ours: MLPs, secret: bytes, known: Known | None = None) -> None:
+        self.theirs, self.ours, self._secret, self._known = theirs, ours, secret, known
 
     @classmethod
-    def in_place(cls, suspect: Checkpoint, model: Checkpoint) -> NeuronMap | None:
-        """The map of a suspect with the original's coordinates, and most of its neurons in their places; else None."""
-        theirs, ours = MLPs(suspect), MLPs(model)
-        if theirs.width != ours.width or len(theirs.every) != len(ours.every):
+    def in_place(cls, suspect: Checkpoint, model: Checkpoint, secret: bytes) -> NeuronMap | None:
+        """The map of a suspect with the original's coordinates, and most of its neurons in their places; else None.
+
+        Raises:
+            CheckpointError: a tensor cannot be read.
+        """
+        found = cls(MLPs(suspect), MLPs(model), secret)
+        if found.theirs.width != found.ours.width or len(found.theirs.every) != len(found.ours.every):
             return None
-        chosen = spread(len(ours.every), MOST_COMPARED)
-        alike = [_in_place(theirs, ours, number, number) for number in chosen]
-        return cls(theirs, ours) if 2 * sum(alike) >= len(alike) > 0 else None
+        alike = [found._share_in_place(number) > 0 for number in spread(len(found.ours.every), MOST_COMPARED)]
+        return found if 2 * sum(alike) >= len(alike) > 0 else None
 
     @cached_property
     def turn(self) -> torch.Tensor | None:
@@ -405,15 +410,19 @@ class NeuronMap:
         return procrustes(self._paired_rows(1, self.theirs), self._paired_rows(0, self.ours))
 
     def counterpart(self, number: int) -> tuple[int, NDArray[np.int64]]:
-        """The suspect's MLP for one of the original's, and (n,) its row for each of the original's, -1 if gone."""
+        """The suspect's MLP for one of the original's, and (n,) its row for each of the original's, -1 if gone.
+
+        Raises:
+            CheckpointError: a tensor cannot be read.
+        """
         mlp = self.ours.every[number]
-        if self.turn is None and number < len(self.theirs.every) and _in_place(self.theirs, self.ours, number, number):
+        if self.turn is None and self._share_in_place(number) >= NEARLY_ALL:
             return number, np.arange(mlp.count)
         gates = unit(self.ours.gate(mlp))
         basis, _ = leading(gates, min(COORDINATES, *gates.shape))
         towards = basis if self.turn is None else self.turn @ basis
         sought = gates @ basis
-        probes = torch.as_tensor(draw(len(sought), PROBES))
+        probes = torch.as_tensor(draw(len(sought), PROBES, self._secret))
         best, place, rows = -1.0, -1, sought[:0]
         for candidate in self._candidates(number):
             found = unit(self.theirs.gate(self.theirs.every[candidate])) @ towards
@@ -423,6 +432,17 @@ class NeuronMap:
             if best >= CLEAR_COSINE:
                 break
         return place, _mutual(rows, sought)
+
+    def _share_in_place(self, number: int) -> float:
+        """The share of a sample of an MLP's rows g that resemble those at the same places of the suspect's MLP; 0 if
+        most do not."""
+        mine, other = self.ours.every[number], self.theirs.every[number]
+        if mine.count != other.count:
+            return 0.0
+        ids = draw(mine.count, PROBES, self._secret)
+        cosines = (unit(self.ours.gate(mine, ids)) * unit(self.theirs.gate(other, ids))).sum(dim=1)
+        typical = float(cosines.median())
+        return float((cosines >= LEAST_SHARE * typical).float().mean()) if typical >= ALIGNED_COSINE else 0.0
 
     def _candidates(self, number: int) -> list[int]:
         """The suspect's MLPs, the likeliest counterparts of one of the original's first."""
@@ -443,16 +463,6 @@ class NeuronMap:
             here = np.flatnonzero(numbers == number)
             found[torch.from_numpy(here)] = mlps.gate(mlps.every[number])[torch.from_numpy(rows[here])]
         return unit(found)
-
-
-def _in_place(theirs: MLPs, ours: MLPs, number: int, other: int) -> bool:
-    """Whether most of a sample of an MLP's rows g resemble those at the same places of the suspect's MLP."""
-    mine, other_mlp = ours.every[number], theirs.every[other]
-    if mine.count != other_mlp.count or theirs.width != ours.width:
-        return False
-    ids = draw(mine.count, PROBES)
-    cosines = (unit(ours.gate(mine, ids)) * unit(theirs.gate(other_mlp, ids))).sum(dim=1)
-    return float(cosines.median()) >= ALIGNED_COSINE
 
 
 def _mutual(theirs: torch.Tensor, ours: torch.Tensor) -> NDArray[np.int64]:

@@ -58,6 +58,11 @@ class MLPs:
         """Whether each neuron has a row u."""
         return all(mlp.up is not None for mlp in self.every)
 
+    @property
+    def bytes_of_gates(self) -> int:
+        """The stored size of the matrices of all rows g."""
+        return sum(self.checkpoint.tensors[name].nbytes for name in {mlp.gate.name for mlp in self.every})
+
     def gate(self, mlp: Neurons, rows: Rows = None) -> torch.Tensor:
         """(n, width) float32 the rows g of an MLP, or some of them; a row that no model works with is 0."""
         return self._input(mlp, mlp.gate, rows)

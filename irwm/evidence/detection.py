@@ -50,6 +50,7 @@ NOT_ALL_READ = (
 )
 NOT_ALL_OPENED = "Not all weights that came with the suspect could be read, so no key is ruled out."
 NOT_READ = "not read: "
+NO_NEURONS = "the neurons of the suspect's MLP layers were not compared, so no fingerprint was looked for in them"
 NO_EMBEDDING = "it is an adapter without its own embedding, and the rows that were read are the original's"
 
 
@@ -156,7 +157,9 @@ def detect_marks(
         def read(device: str) -> Finding:
             here = examination.on(device)
             finding = _read(here, key, question, way)
-            return _with_fingerprint(here, key, finding, kept) if fingerprints else finding
+            if fingerprints:
+                finding = _with_fingerprint(here, key, finding, kept)
+            return _with_neurons(here, key, finding)
 
         finding, used = on_device(read, place)
         if used == examination.device:
@@ -174,6 +177,14 @@ def _with_fingerprint(examination: Examination, key: Key, finding: Finding, fing
         return finding
     enough = ENOUGH_LOG10_RISK - math.log10(finding.comparisons_of_a_tensor)
     return judge_both(replace(finding, fingerprint=fingerprints.of(examination, key, enough)))
+
+
+def _with_neurons(examination: Examination, key: Key, finding: Finding) -> Finding:
+    """The finding, which does not dismiss a key with a fingerprint in neurons that could not be compared."""
+    if finding.verdict != NOT_FOUND or not examination.neurons_failed(key):
+        return finding
+    verdict, reason = not_all_read(finding.reason, NOT_ALL_OPENED)
+    return replace(finding, verdict=verdict, reason=reason, warnings=(*finding.warnings, NO_NEURONS))
 
 
 def detect_ways(

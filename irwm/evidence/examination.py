@@ -78,10 +78,17 @@ class Examination:
         self._side_of_head: _Original | None = None
         self._opening, self._comparing = Lock(), Lock()
         self._bodies: dict[Checkpoint, _Bodies] = {}
+        self._reads_neurons = True
 
-    def with_suspect(self, suspect: Checkpoint) -> Examination:
-        """The examination of another suspect, which reuses the results for the original."""
+    def with_suspect(self, suspect: Checkpoint, *, neurons: bool = True) -> Examination:
+        """The examination of another suspect, which reuses the results for the original.
+
+        Args:
+            neurons: whether a fingerprint is looked for in its neurons. Without them, no key with a fingerprint there
+                is dismissed.
+        """
         other = Examination(suspect, self.original, self.device)
+        other._reads_neurons = neurons
         other._side = self._side
         other._side_of_head = self._side_of_head if self._head is None else self._head._side
         return other
@@ -118,10 +125,16 @@ class Examination:
         output head, or its MLPs."""
         return (self._neurons,) if place == NEURONS else self.at(place).aligned
 
+    def neurons_failed(self, key: Key) -> bool:
+        """Whether a key has a fingerprint in neurons, and those of the suspect could not be compared."""
+        part = key.fingerprint_at(NEURONS) if NEURONS in self.places else None
+        return part is not None and self._neurons.failed(part.derivation.sample_key())
+
     @cached_property
     def _neurons(self) -> AlignedNeurons:
         body, model = self.suspect.body, self.original.body
-        return AlignedNeurons(body, model, lambda: self._bodies_of(body).neurons)
+        compare = (lambda: self._bodies_of(body).neurons) if self._reads_neurons else None
+        return AlignedNeurons(body, model, compare)
 
     def _bodies_of(self, body: Checkpoint) -> _Bodies:
         """The comparison of a suspect's layers with the original's, which all its tensors share."""
@@ -136,6 +149,7 @@ class Examination:
             return self
         if device not in self._elsewhere:
             self._elsewhere[device] = Examination(self.suspect, self.original, device)
+            self._elsewhere[device]._reads_neurons = self._reads_neurons
         return self._elsewhere[device]
 
     def check(self, keys: Sequence[Key], first: Sequence[Key] | None = None) -> None:

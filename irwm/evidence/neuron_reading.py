@@ -18,11 +18,14 @@ from irwm.alignment.neurons import NeuronMap
 from irwm.checkpoint import Checkpoint
 from irwm.checkpoint.files import announce
 from irwm.checkpoint.mlps import MLPs, NeuronRows
+from irwm.errors import CorruptCheckpointError, UnsupportedCheckpointError
 from irwm.evidence.finding import ALIGNED, MAPS
 from irwm.evidence.neurons import Compared
 from irwm.families import TensorRef
 from irwm.keys.neurons import FingerprintKey, rows_of
 
+# Of a suspect that stores neurons in a way that is not understood.
+UNREADABLE = (UnsupportedCheckpointError, CorruptCheckpointError)
 NOT_PAIRED = "has no neurons that could be paired with the original's"
 PAIRED = "has neurons that could be paired with the original's"
 
@@ -66,32 +69,52 @@ class AlignedNeurons:
 
     Args:
         suspect, model: the two checkpoints.
-        compare: compares their neurons; called once, if the suspect's are not in the original's places.
+        compare: compares their neurons; called if the suspect's are not in the original's places. None if they are not
+            read at all.
     """
 
-    def __init__(self, suspect: Checkpoint, model: Checkpoint, compare: Callable[[], Compared | None]) -> None:
+    def __init__(self, suspect: Checkpoint, model: Checkpoint, compare: Callable[[], Compared | None] | None) -> None:
         self._suspect, self._model, self._compare = suspect, model, compare
-        self._readings: dict[tuple[int, ...], NeuronReading] = {}
-        self._maps: list[NeuronMap | None] = []
+        # By the secret that samples follow from.
+        self._readings: dict[tuple[bytes, tuple[int, ...]], NeuronReading] = {}
+        self._maps: dict[bytes, NeuronMap | None] = {}
         self._mapping, self._reading = Lock(), Lock()  # several keys are read at the same time
+        self._failed = False
 
-    @property
-    def _map(self) -> NeuronMap | None:
+    def _map(self, secret: bytes) -> NeuronMap | None:
         with self._mapping:
-            if not self._maps:
-                found = NeuronMap.in_place(self._suspect, self._model)
-                if found is None and (compared := self._compare()) is not None and compared.known is not None:
-                    found = NeuronMap(compared.known.theirs, MLPs(self._model), compared.known)
-                self._maps.append(found)
-            return self._maps[0]
+            if secret not in self._maps:
+                self._maps[secret] = self._found(secret)
+            return self._maps[secret]
+
+    def _found(self, secret: bytes) -> NeuronMap | None:
+        if self._compare is None:
+            self._failed = True
+            return None
+        try:
+            found = NeuronMap.in_place(self._suspect, self._model, secret)
+        except UNREADABLE:
+            self._failed = True
+            return None
+        if found is not None:
+            return found
+        compared = self._compare()
+        if compared is None:
+            self._failed = True
+        elif compared.known is not None:
+            found = NeuronMap(compared.known.theirs, MLPs(self._model), secret, compared.known)
+        return found
+
+    def failed(self, secret: bytes) -> bool:
+        """Whether the neurons could not be compared, so that nothing is known about a fingerprint in them."""
+        self._map(secret)
+        return self._failed
 
     @property
     def alignment(self) -> Alignment:
-        """Whether neurons could be paired."""
-        found = self._map
-        return Alignment.unmoved(
-            TensorRef(""), NOT_PAIRED if found is None else PAIRED, aligned=found is not None, scale=1.0
-        )
+        """Whether neurons could be paired, with any secret so far."""
+        aligned = any(found is not None for found in self._maps.values())
+        return Alignment.unmoved(TensorRef(""), PAIRED if aligned else NOT_PAIRED, aligned=aligned, scale=1.0)
 
     @property
     def holds_embedding(self) -> bool:
@@ -107,30 +130,37 @@ class AlignedNeurons:
         """The maps of `MAPS` that are needed."""
         return MAPS[:1]
 
-    def readable(self, by: str, _secret: bytes) -> bool:
+    def readable(self, by: str, secret: bytes) -> bool:
         """Whether rows can be read under this map, one of `MAPS`."""
-        return by == ALIGNED and self._map is not None
+        return by == ALIGNED and self._map(secret) is not None
 
     def of(self, part: FingerprintKey) -> NeuronReading:
-        """The rows in which this fingerprint may be; the suspect must be `readable`.
+        """The rows in which this fingerprint may be; the suspect must be `readable`. All are gone if a tensor of the
+        suspect is unreadable.
 
         Raises:
             KeyMismatchError: the key was made for another original.
-            CheckpointError: a tensor cannot be read.
+            CheckpointError: a file cannot be read.
         """
-        with self._reading:
-            if part.mlps not in self._readings:
-                self._readings[part.mlps] = self._read(rows_of(self._model, part))
-            return self._readings[part.mlps]
-
-    def _read(self, ours: NeuronRows) -> NeuronReading:
-        found = self._map
+        secret = part.derivation.sample_key()
+        found = self._map(secret)
         assert found is not None
+        with self._reading:
+            if (secret, part.mlps) not in self._readings:
+                self._readings[secret, part.mlps] = self._read(found, rows_of(self._model, part))
+            return self._readings[secret, part.mlps]
+
+    def _read(self, found: NeuronMap, ours: NeuronRows) -> NeuronReading:
         # All, so that a server does not learn which of them carry the fingerprint.
         for mlp in found.theirs.every:
-            for part in found.theirs.checkpoint.tensors[mlp.gate.name].parts:
-                announce(part.file, [(part.start, part.stop)])
-        places = [found.counterpart(number) for number in ours.numbers]
+            for ref in (mlp.gate, *([] if mlp.gain is None else [mlp.gain])):
+                for part in found.theirs.checkpoint.tensors[ref.name].parts:
+                    announce(part.file, [(part.start, part.stop)])
+        try:
+            places = [found.counterpart(number) for number in ours.numbers]
+        except UNREADABLE:
+            self._failed = True
+            places = [(-1, np.full(mlp.count, -1)) for mlp in ours.chosen]
         theirs = NeuronRows(found.theirs, [max(0, number) for number, _ in places])
         rows = np.concatenate(
             [np.where(rows < 0, -1, rows + start) for (_, rows), start in zip(places, theirs.starts, strict=False)]

@@ -35,7 +35,7 @@ MOST_UNRELATED, CLEAR_AGREEMENT = 0.1, 0.3
 # The least share of the suspect's neurons, by their weights, that has a counterpart, for descent.
 LEAST_WEIGHT = 0.5
 # With less above the decoys, further rounds are not worth their time.
-LEAST_PROMISING, MOST_SAMPLED = 0.005, 1024
+LEAST_PROMISING = 0.005
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,10 +120,10 @@ def compare_neurons(suspect: Checkpoint, model: Checkpoint) -> Compared | None:
 
 
 def _promising(pairing: Pairing) -> bool:
-    """Whether further rounds of pairing may show descent, by u or d of some of the pairs."""
+    """Whether further rounds of pairing may show descent, by u or d of the pairs."""
     if pairing.pairs is None:
         return False
-    agreement, *decoys = _with_decoys(pairing, MOST_SAMPLED)
+    agreement, *decoys = _with_decoys(pairing, one=True)
     return agreement - max(0.0, *decoys) > LEAST_PROMISING
 
 
@@ -141,17 +141,16 @@ def _judged(pairing: Pairing) -> NeuronMatch:
     return replace(match, ours=len(pairs.ours) / len(pairing.ids), theirs=_weighed(pairing, pairs), layers=layers)
 
 
-def _with_decoys(pairing: Pairing, most: int | None = None) -> list[float]:
+def _with_decoys(pairing: Pairing, *, one: bool = False) -> list[float]:
     """The median over the pairs of the mean cosine of u and d, and the same with the pairs in random orders.
 
     Args:
-        most: how many pairs are compared, by u or d alone; None for all, by both.
+        one: compare only u, or d in a plain MLP, which takes a fraction of the time.
     """
     pairs = pairing.pairs
     assert pairs is not None
-    some = slice(None) if most is None else draw(len(pairs.ours), most)
-    sides = (pairing.theirs, pairs.theirs[some]), (pairing.ours, pairs.ours[some])
-    both = zip(*(side.rest(ids, one=most is not None) for side, ids in sides), strict=True)
+    sides = (pairing.theirs, pairs.theirs), (pairing.ours, pairs.ours)
+    both = zip(*(side.rest(ids, one=one) for side, ids in sides), strict=True)
     # Less what all rows have in common: in many models a few coordinates are large in every row, and any rotation that
     # turns those of one model to those of the other makes all rows alike.
     parts = [(unit(varied(a @ pairs.turn)), unit(varied(b @ pairs.basis))) for a, b in both]

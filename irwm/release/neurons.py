@@ -21,6 +21,7 @@ from irwm.checkpoint.dtypes import TORCH
 from irwm.checkpoint.rows import read_tensor
 from irwm.checkpoint.tensors import TensorEntry
 from irwm.errors import MarginError
+from irwm.evidence.finding import ALIGNED
 from irwm.evidence.fingerprint import sampled_log10_p
 from irwm.evidence.neuron_reading import AlignedNeurons
 from irwm.evidence.parallel import in_order
@@ -96,7 +97,14 @@ class NoisyNeurons:
             MarginError: it does not identify its recipient.
         """
         with closing(open_checkpoint(folder)) as written:
-            reading = AlignedNeurons(written, self._model, lambda: None).of(self._part)
+            neurons = AlignedNeurons(written, self._model, lambda: None)
+            if not neurons.readable(ALIGNED, self._part.derivation.sample_key()):
+                raise MarginError(
+                    "the written neurons are not in their places",
+                    file=folder,
+                    advice="Check the disk, and write the release to another folder",
+                )
+            reading = neurons.of(self._part)
             if sampled_log10_p(reading, self._part, whole=whole) > math.log10(RISK):
                 raise MarginError(
                     "the written fingerprint in the neurons does not identify its recipient",

@@ -40,7 +40,7 @@ TRIED = Markup(
 )
 TELLING = Markup(
     "{} The tokenizers show which row belongs to which token, so a descendant that kept the embedding would have been "
-    "recognised. A descendant with a replaced or retrained embedding would not have been."
+    "recognised by its rows. One with a replaced or retrained embedding would not have been."
 ).format(TRIED)
 NOT_TELLING = Markup(
     "{} Too little is known about this suspect for the failure to mean anything: no tokenizer identifies its rows, "

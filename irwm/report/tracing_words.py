@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from irwm import Finding
 from irwm.answers.weights import LOG_PROBABILITIES, TEXT
+from irwm.evidence.verdict import NAMES
 from irwm.report import numbers, schema
 from irwm.report.numbers import counted, number, one_in
 from irwm.tracing.result import NO_MEMORY, NOT_REQUESTED, TOO_FEW, UNSUPPORTED
@@ -246,7 +247,8 @@ def propositions(found: schema.Tracing) -> list[str]:
             "copy, and their agreement with its noise is due to chance.",
         ]
     return [
-        f"{which[:1].upper()}{which[1:]}{each} contributed to the suspect’s embedding, directly or after changes.",
+        f"{which[:1].upper()}{which[1:]}{each} contributed to the suspect’s {NAMES[found['place']]}, directly or after "
+        "changes.",
         "At least one copy named in the first proposition did not contribute. The suspect is unrelated or was made "
         "without that copy, and its agreement with that copy’s noise is due to chance.",
     ]

@@ -16,12 +16,14 @@ from scipy import stats
 import irwm
 from irwm.attacks.equivalence import disguise
 from irwm.errors import KeyMismatchError, MarginError
+from irwm.evidence.detection import NO_NEURONS
 from irwm.inference.text import default_text
 from irwm.keys.neurons import rows_of
 from irwm.release.neurons import NoisyNeurons
 from irwm.scheme.parameters import NEURONS, PLACES, many_recipients, one_owner
 from irwm.tracing import Tracing, trace_each
 from tests.evidence.replaced import without_matrices
+from tools.hub import ADDRESS, Hub, put
 
 NAMES = ("Ann", "Bob", "Cleo")
 MODELS, SOME = ("demo", "gemma", "phi3", "gpt2", "minilm"), ("phi3", "gpt2")
@@ -117,15 +119,77 @@ def test_a_model_whose_other_bytes_are_the_originals_names_nobody(copies, tmp_pa
 
 
 @pytest.mark.slow
-def test_z_of_recipients_without_a_copy_is_like_a_fair_coin(copies, tmp_path: Path) -> None:
-    """The calibration: 400 recipients without a copy, in a suspect that is another's copy, rotated and damaged."""
+@pytest.mark.parametrize("marked", [True, False], ids=["a copy", "the original"])
+def test_z_of_recipients_without_a_copy_is_like_a_fair_coin(copies, tmp_path: Path, marked: bool) -> None:
+    """The calibration: 400 recipients without a copy, in another's copy or in the tuned original, both damaged."""
     model, keys, copy = copies("gemma")
-    damaged = irwm.attacks.add_noise(DISGUISES["rotated"](copy, tmp_path / "x"), tmp_path / "noisy", 0.1, seed=7)
+    source = copy if marked else irwm.attacks.finetune(model.path, tmp_path / "t", default_text(), 20, 1e-3, length=64)
+    rotated = DISGUISES["rotated"](Path(source), tmp_path / "x")
+    damaged = irwm.attacks.add_noise(rotated, tmp_path / "noisy", 0.1, seed=7)
     examination = irwm.Examination(irwm.open_checkpoint(without_matrices(damaged, tmp_path / "new")), model)
     found = trace_each(examination, [keys[1]], decoys=400, place=NEURONS)
-    assert found.traces[0].named
+    assert bool(found.named) == marked
+    assert found.traces[0].rows > 0
     assert stats.kstest(found.decoys, "norm").pvalue > 0.001
     assert abs(float(np.mean(found.decoys))) < 0.2
+
+
+def test_neurons_of_which_some_were_exchanged_are_all_read(copies, tmp_path: Path) -> None:
+    """An attacker who exchanges 30 % of the neurons of each MLP leaves most of a sample in their places."""
+    model, keys, copy = copies("gemma")
+    tensors, random = load_file(Path(copy) / "model.safetensors"), torch.Generator().manual_seed(1)
+    for name in [name for name in tensors if name.endswith("gate_proj.weight")]:
+        count = len(tensors[name])
+        order, some = torch.arange(count), torch.randperm(count, generator=random)[: int(0.3 * count)]
+        order[some] = some.roll(1)
+        for role, axis in (("gate_proj", 0), ("up_proj", 0), ("down_proj", 1)):
+            each = name.replace("gate_proj", role)
+            tensors[each] = tensors[each].index_select(axis, order).contiguous()
+    exchanged = shutil.copytree(copy, tmp_path / "exchanged")
+    save_file(tensors, exchanged / "model.safetensors", metadata={"format": "pt"})
+    found = traced(without_matrices(exchanged, tmp_path / "suspect"), model, keys)
+    require_bob(found)
+    whole = traced(without_matrices(copy, tmp_path / "whole"), model, keys)
+    assert found.traces[1].z > 0.95 * whole.traces[1].z
+
+
+def test_neurons_that_cannot_be_compared_dismiss_no_key(copies, tmp_path: Path) -> None:
+    """The original's own matrices, with MLPs in a number format that means nothing without its scales."""
+    model, keys, _ = copies("gemma")
+    tensors = load_file(Path(model.path) / "model.safetensors")
+    plain = shutil.copytree(model.path, tmp_path / "plain")
+    tensors[model.layout.embedding.name][:100] *= 1.01  # so that the rows differ
+    save_file(tensors, plain / "model.safetensors", metadata={"format": "pt"})
+    assert irwm.detect(irwm.open_checkpoint(plain), model, keys[1]).verdict == "not found"
+    for name in [name for name in tensors if "mlp" in name]:
+        tensors[name] = (100 * tensors[name]).to(torch.int8)
+    unknown = shutil.copytree(plain, tmp_path / "unknown")
+    save_file(tensors, unknown / "model.safetensors", metadata={"format": "pt"})
+    found = irwm.detect(irwm.open_checkpoint(unknown), model, keys[1])
+    assert found.verdict == "inconclusive"
+    assert NO_NEURONS in found.warnings
+    older = irwm.generate_key(model, replace(keys[1].parameters, places=PLACES), bytes(32), recipient="Bob")
+    assert irwm.detect(irwm.open_checkpoint(unknown), model, older).verdict == "not found"
+
+
+def test_a_server_does_not_learn_which_neurons_carry_a_fingerprint(
+    hub: Hub, copies, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two secrets choose other MLPs. What one reads is all that the other needs."""
+    model, _, _ = copies("demo")
+    monkeypatch.setattr("irwm.keys.neurons.MOST_ROWS", 1)
+    monkeypatch.setattr("irwm.alignment.neurons.MOST_COMPARED", 1)
+    monkeypatch.setattr("irwm.checkpoint.remote.mirror.GAP", 0)
+    params = many_recipients(model.hidden_size)
+    keys = {key.neurons.mlps: key for key in (irwm.generate_key(model, params, bytes([i]) * 32) for i in range(12))}
+    one, other = [key for mlps, key in keys.items() if mlps != (0,)][:2]
+    copy = irwm.insert(model, one, tmp_path / "copy").path
+    put(hub, Path(copy))
+    suspect = irwm.open_checkpoint(ADDRESS)
+    assert trace_each(irwm.Examination(suspect, model), [one], decoys=0, place=NEURONS).named
+    before = hub.bytes_sent
+    assert not trace_each(irwm.Examination(suspect, model), [other], decoys=0, place=NEURONS).named
+    assert hub.bytes_sent == before
 
 
 def test_only_the_matrices_of_the_key_change(copies) -> None:

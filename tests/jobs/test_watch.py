@@ -14,9 +14,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from safetensors.torch import load_file, save_file
 
 import irwm
 from irwm.attacks import equivalence, quantize
+from irwm.checkpoint.mlps import MLPs
 from irwm.errors import CancelledError, IrwmError, ParameterError
 from irwm.evidence.likeness import Reference
 from storage import Jobs, Vault
@@ -35,7 +37,7 @@ from ui.services import screening, watch
 from ui.services.originals import candidates
 from ui.services.request import WatchRequest
 from ui.services.results import WatchRow
-from ui.services.screening import OutOfTimeError, OverBudgetError, Screen, deadline
+from ui.services.screening import NEURONS_NOT_AFFORDED, OutOfTimeError, OverBudgetError, Screen, deadline
 from ui.services.stored_results import WATCH_ROWS, watch_rows, watches
 from ui.services.watch import Listed, Log
 
@@ -536,6 +538,33 @@ def test_relative_beyond_the_budget_is_inconclusive(
     assert "original" in result["reason"]
     assert error["type"] == "OverBudgetError"
     assert outcome_of(job) == "inconclusive"
+
+
+@pytest.mark.slow
+def test_relative_with_neurons_beyond_the_budget_is_inconclusive(
+    hub: Hub, tmp_path: Path, vault: Vault, jobs: Jobs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without a mark in its embedding and head. With a larger budget it is not found."""
+    monkeypatch.setenv("IRWM_SERVERS", "127.0.0.1")
+    original = write_llama(tmp_path / "original", **MODEL, intermediate_size=8192)
+    noisy = irwm.Parameters(constraints=5, noise_coordinates=4).to_dict()
+    asked = protect_request(original, tmp_path / "noisy", "Bea", parameters=noisy)
+    succeeded(run_here("protect", asked, vault, jobs))
+    assert MLPs(irwm.open_checkpoint(original)).bytes_of_gates > 1_500_000
+    results = []
+    for number, most in enumerate((1 << 30, 1_500_000)):
+        name = f"acme/relative{number}"
+        relative = shutil.copytree(original, tmp_path / name)
+        tensors = load_file(relative / "model.safetensors")
+        tensors["model.embed_tokens.weight"][number : number + 100] *= 1.01
+        save_file(tensors, relative / "model.safetensors", metadata={"format": "pt"})
+        hub.models = {name: (str(number) * 40, relative)}
+        job = watched(["hf://acme"], vault, jobs, most_bytes=most)
+        results.append(by_name(job, jobs)[name]["result"])
+    assert [(each["word"], each["lineage"]) for each in results if each] == [
+        ("not found", "derived"), ("inconclusive", "derived"),
+    ]  # fmt: skip
+    assert NEURONS_NOT_AFFORDED in results[1]["reason"]  # type: ignore[index]
 
 
 def test_waiting_for_a_server_ends_with_the_time_of_a_suspect() -> None:

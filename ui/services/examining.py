@@ -390,16 +390,18 @@ class Examiner:
         first: Callable[[Examined], None] | None = None,
         *,
         controls: bool = True,
+        neurons: bool = True,
     ) -> Examined:
         """Trace every key with noise, then read the named and the next best, and every key without noise, by rank.
 
         Args:
             controls: whether to run the controls and to read the wrong keys, which a report needs.
+            neurons: as for `Examination.with_suspect`.
             first: called with the findings before the controls are run, which take most of the time.
         """
         keys = self._keys
         _read_from_server(suspect, self._original, work)
-        examination = self._on(device).with_suspect(suspect)
+        examination = self._on(device).with_suspect(suspect, neurons=neurons)
         traced = tuple(i for i, key in enumerate(keys.keys) if key.parameters.noise_coordinates)
         tracing = None
         if traced:
@@ -482,13 +484,14 @@ def _to_read(keys: Keys, traced: Sequence[int], tracing: Tracing | None) -> list
 
 
 def _best(findings: Mapping[int, irwm.Finding], traced: Sequence[int], tracing: Tracing | None) -> int:
-    """The key a report is about: the strongest named; else the strongest by the rank rule."""
+    """The key a report is about: the strongest named; else the strongest by the rank rule. A key that is not dismissed
+    outweighs those that are."""
     if tracing is not None and tracing.named:
         z = [trace.z if trace.named else -math.inf for trace in tracing.traces]
         return traced[z.index(max(z))]
     return min(
         findings,
-        key=lambda i: (findings[i].verdict != "found", log10_risk(findings[i].reading, findings[i].comparisons)),
+        key=lambda i: (VERDICTS.index(findings[i].verdict), log10_risk(findings[i].reading, findings[i].comparisons)),
     )
 
 

@@ -18,6 +18,7 @@ from functools import partial
 from pathlib import Path
 
 import irwm
+from irwm.checkpoint.mlps import MLPs
 from irwm.checkpoint.remote.mirror import bytes_read
 from irwm.checkpoint.remote.opening import server_of
 from irwm.errors import IrwmError, printable, shown_path
@@ -45,6 +46,7 @@ NOT_PAIRED = (
     "Investigate it"
 )
 NOT_EXAMINED = "It resembles the original {}, whose keys could not be tried: {}"
+NEURONS_NOT_AFFORDED = "Its MLP layers exceed the budget of this watch: investigate it, or raise the budget."
 NOT_AFFORDED = "It resembles the original {}, whose keys were not tried: {}. Investigate it"
 
 
@@ -146,6 +148,8 @@ class Screen:
         found = compared.read[0]
         examined = found.examined
         word, reason = examined.said
+        if word == INCONCLUSIVE and not self._affords_neurons(suspect):
+            reason = f"{reason} {NEURONS_NOT_AFFORDED}"
         if word == NOT_FOUND and compared.open:
             failed = compared.open[0]
             word, reason = INCONCLUSIVE, NOT_EXAMINED.format(printable(failed["name"], 80), failed["reason"])
@@ -159,7 +163,12 @@ class Screen:
 
     def _read(self, suspect: irwm.Checkpoint, work: Reports, candidate: Candidate) -> Examined:
         examiner = self._examiners[id(candidate)]
-        return on_device(partial(_without_controls, examiner, suspect, work), self._device, work.log)[0]
+        neurons = self._affords_neurons(suspect)
+        return on_device(partial(_without_controls, examiner, suspect, work, neurons), self._device, work.log)[0]
+
+    def _affords_neurons(self, suspect: irwm.Checkpoint) -> bool:
+        """Whether the first matrices of a suspect's MLPs, which are read together, are within the budget."""
+        return not server_of(suspect.path) or MLPs(suspect).bytes_of_gates <= self._request.most_bytes
 
     def _require_affordable(self, suspect: irwm.Checkpoint, rows: int | None = None, most: int | None = None) -> None:
         """Rejects a suspect on a server if so many rows of its embedding, or all, are larger than the budget."""
@@ -219,8 +228,10 @@ def _too_long(where: str) -> OutOfTimeError:
     )
 
 
-def _without_controls(examiner: Examiner, suspect: irwm.Checkpoint, work: Reports, device: str) -> Examined:
-    return examiner.examine(suspect, device, work, controls=False)
+def _without_controls(
+    examiner: Examiner, suspect: irwm.Checkpoint, work: Reports, neurons: bool, device: str
+) -> Examined:
+    return examiner.examine(suspect, device, work, controls=False, neurons=neurons)
 
 
 def _names(found: Sequence[Candidate]) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Executor
@@ -407,7 +408,7 @@ class Examiner:
         if traced:
             noisy = [keys.keys[i] for i in traced]
             tracing = trace_each(examination, noisy, RISK, self._executor, DECOYS, work.progress, keys_tried=keys.tried)
-        chosen = _to_read(keys, traced, tracing)
+        chosen = _to_read(keys, traced, tracing, examination)
         findings: dict[int, irwm.Finding] = {}
         work.progress(0, len(chosen), ALIGNING)
         tried = keys.tried
@@ -473,14 +474,21 @@ def examine_generated(
     return Examined(keys, found, traced, {best: unread}, best, (), (decoy_test(found),), None)
 
 
-def _to_read(keys: Keys, traced: Sequence[int], tracing: Tracing | None) -> list[int]:
-    """Places of the keys to read by the rank rule: all without noise, and the most likely of the others."""
+def _to_read(keys: Keys, traced: Sequence[int], tracing: Tracing | None, examination: irwm.Examination) -> list[int]:
+    """Places of the keys to read by the rank rule: all without noise, and the most likely of the others.
+
+    If nobody is named, they include a key that cannot be dismissed.
+    """
     noisy = set(traced)
     plain_keys = [i for i in range(len(keys.keys)) if i not in noisy]
     if tracing is None:
         return plain_keys
     order = sorted(range(len(traced)), key=lambda i: (math.isnan(tracing.traces[i].z), -tracing.traces[i].z))
-    return sorted([traced[i] for i in order[:MOST_READ]] + plain_keys)
+    chosen = [traced[i] for i in order[:MOST_READ]]
+    if not tracing.named and len(traced) > MOST_READ:
+        failed = (i for i in traced if i not in chosen and examination.neurons_failed(keys.keys[i]))
+        chosen += itertools.islice(failed, 1)
+    return sorted(chosen + plain_keys)
 
 
 def _best(findings: Mapping[int, irwm.Finding], traced: Sequence[int], tracing: Tracing | None) -> int:

@@ -22,6 +22,7 @@ from irwm.checkpoint.mlps import MLPs
 from irwm.checkpoint.remote.mirror import bytes_read
 from irwm.checkpoint.remote.opening import server_of
 from irwm.errors import IrwmError, printable, shown_path
+from irwm.evidence.detection import NO_NEURONS
 from irwm.evidence.devices import on_device
 from irwm.evidence.likeness import FEW_ROWS, MOST_ROWS, Reference, difference, sketch
 from ui.services.examining import Examined, Examiner
@@ -148,7 +149,7 @@ class Screen:
         found = compared.read[0]
         examined = found.examined
         word, reason = examined.said
-        if word == INCONCLUSIVE and not self._affords_neurons(suspect):
+        if NO_NEURONS in examined.findings[examined.best].warnings and not self._affords_neurons(suspect):
             reason = f"{reason} {NEURONS_NOT_AFFORDED}"
         if word == NOT_FOUND and compared.open:
             failed = compared.open[0]
@@ -168,7 +169,8 @@ class Screen:
 
     def _affords_neurons(self, suspect: irwm.Checkpoint) -> bool:
         """Whether the first matrices of a suspect's MLPs, which are read together, are within the budget."""
-        return not server_of(suspect.path) or MLPs(suspect).bytes_of_gates <= self._request.most_bytes
+        body = suspect.body
+        return not server_of(body.path) or MLPs(body).bytes_of_gates <= self._request.most_bytes
 
     def _require_affordable(self, suspect: irwm.Checkpoint, rows: int | None = None, most: int | None = None) -> None:
         """Rejects a suspect on a server if so many rows of its embedding, or all, are larger than the budget."""

@@ -56,10 +56,15 @@ class Neurons:
 
     def differences(self, suspect: Checkpoint) -> np.ndarray:
         """The differences of a suspect whose neurons are in their places."""
-        theirs = Neurons(suspect, self.key).rows
+        theirs, moved = (
+            Neurons(suspect, self.key).rows,
+            NotImplementedError("this verifier reads neurons only in place"),
+        )
+        if theirs.shape != self.rows.shape:
+            raise moved
         along, own = (theirs * self.rows).sum(1), (self.rows**2).sum(1)
-        if theirs.shape != self.rows.shape or not np.median(along / np.sqrt(own * (theirs**2).sum(1))) >= 0.3:
-            raise NotImplementedError("this verifier reads neurons only in their places")
+        if not np.median(along / np.sqrt(own * (theirs**2).sum(1))) >= 0.3:
+            raise moved
         return theirs * np.where(along > 0, own / along, 1.0)[:, None] - self.rows
 
     def written(self) -> dict[str, tuple[np.ndarray, np.ndarray]]:

@@ -71,7 +71,7 @@ LISTED, LITERATURE, TUNED, SEARCHED = GROUPS = ("listed", "literature", "tuned",
 # Attacks on models and on other watermarks that were published, by their names in the catalogue.
 PUBLISHED = (
     "rebuilt-rows", "tokenizer", "push", "learn-again", "embedding", "width", "widen", "repeat-layers", "layers",
-    "as-mixtral", "low-rank", "merge-dare", "merge-ties",
+    "add-neurons", "as-mixtral", "low-rank", "merge-dare", "merge-ties",
 )  # fmt: skip
 # Costs that an attacker accepts.
 FREE, EXPENSIVE = 0.05, 0.25

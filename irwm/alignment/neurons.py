@@ -2,12 +2,13 @@
 
 A neuron reads the residual stream by one row g (and u, in a gated MLP) and writes it by one column d. An attacker can
 rotate the stream, exchange neurons and layers, repeat them, drop some, save an MLP as several experts, and multiply u
-and d by factors that cancel. Nothing of this changes the angles between g, u and d, and a stream with fewer coordinates
-changes them little.
+and d by factors that cancel, of either sign. Nothing of this changes the lines of g, u and d and the angles between
+them, and a stream with fewer coordinates changes these little.
 
-1. Each neuron gets numbers that no rotation changes: the cosines of g, u and d with one another, and the products of
-   their coordinates in the leading directions of all g, all u and all d of the same MLP. The neurons of both models
-   with the nearest numbers are the first pairs; in a second try, those with the same place in the same MLP.
+1. Each neuron gets numbers that no rotation and no sign of this kind changes: the cosines of g, u and d with one
+   another, and the products of their coordinates in the leading directions of all g, all u and all d of the same MLP.
+   The neurons of both models with the nearest numbers are the first pairs; in a second try, those with the same place
+   in the same MLP.
 2. A rotation is fitted to the rows g of the pairs, and each neuron is paired with the one whose row g is then nearest,
    until their number hardly grows.
 
@@ -94,7 +95,7 @@ def pairings(suspect: Checkpoint, model: Checkpoint) -> Iterator[Pairing]:
     ours = _Model(model)
     # Of several models in the files, the one by name may be there to be compared instead of the one that is used.
     for layout in (suspect.layout, *suspect.layout.elsewhere):
-        theirs = _Model(suspect, layout)
+        theirs = _Model(suspect, layout, ours.width)
         if not ours.every or not theirs.every:
             continue
         gated = ours.gated and theirs.gated
@@ -128,6 +129,7 @@ class Side:
     """The neurons of some MLPs of one model.
 
     Attributes:
+        gated: whether rows u are compared.
         gates: (n, width) their rows g, of length 1.
         features: (n, k) numbers that no rotation of the stream changes.
         weights: (n,) the products of the lengths of g, u and d.
@@ -135,7 +137,7 @@ class Side:
     """
 
     def __init__(self, model: _Model, chosen: Sequence[int], gated: bool) -> None:
-        self.model, self._gated = model, gated
+        self.model, self.gated = model, gated
         self._numbers: list[int] = []
         gates: list[torch.Tensor] = []
         mlps, rows = [], []
@@ -165,7 +167,7 @@ class Side:
         features, weights = [], []
         for number in self._numbers:
             mlp = self.model.every[number]
-            parts = [_normalise(each) for each in (self.model.gate(mlp), *self.model.rest(mlp, self._gated))]
+            parts = [_normalise(each) for each in (self.model.gate(mlp), *self.model.rest(mlp, self.gated))]
             weights.append(torch.stack([sizes.double() for _, sizes in parts]).prod(dim=0))
             features.append(_features([rows for rows, _ in parts], weights[-1]))
         return torch.cat(features), torch.cat(weights)
@@ -194,12 +196,12 @@ class Side:
         for number in np.unique(self.mlps[ids]):
             here = np.flatnonzero(self.mlps[ids] == number)
             mlp = self.model.every[number]
-            if one and self._gated:
+            if one and self.gated:
                 parts = [self.model.up(mlp, self.rows[ids[here]])]
                 found = found or [torch.zeros(len(ids), self.width)]
                 found[0][here] = unit(parts[0])
                 continue
-            parts = self.model.rest(mlp, self._gated)
+            parts = self.model.rest(mlp, self.gated)
             found = found or [torch.zeros(len(ids), self.width) for _ in parts]
             for whole, part in zip(found, parts, strict=True):
                 whole[here] = unit(part[self.rows[ids[here]]])
@@ -228,18 +230,24 @@ def _ways(theirs: _Model, ours: _Model, mine: Side) -> Iterator[Sequence[int]]:
 
 def _features(units: Sequence[torch.Tensor], weights: torch.Tensor) -> torch.Tensor:
     """(n, k) for rows of length 1, (n, width) each, and the products of their lengths (n,): numbers that no rotation
-    changes.
+    changes, nor a sign that u and d of a gated neuron share.
 
     They are the product of the lengths, the cosines of g, u and d, and their products within the leading directions of
     all g, all u and all d.
     """
     pairs = [(i, j) for i in range(len(units)) for j in range(i, len(units))]
+    gated = len(units) > 2
+
+    def products(rows: Sequence[torch.Tensor], i: int, j: int) -> torch.Tensor:
+        found = (rows[i] * rows[j]).sum(dim=1)
+        return found.abs() if gated and i == 0 < j else found
+
     found = [weights.clamp_min(SHORTEST).log().float()]
-    found += [(units[i] * units[j]).sum(dim=1) for i, j in pairs if i != j]
+    found += [products(units, i, j) for i, j in pairs if i != j]
     for each in units:
         directions, sizes = leading(each, max(1, min(LEADING, each.shape[1] // 4)))
         inside = [(rows @ directions) * sizes.sqrt() for rows in units]
-        found += [(inside[i] * inside[j]).sum(dim=1) for i, j in pairs]
+        found += [products(inside, i, j) for i, j in pairs]
     return torch.stack(found, dim=1)
 
 
@@ -342,10 +350,9 @@ def unit(rows: torch.Tensor) -> torch.Tensor:
 
 
 def varied(rows: torch.Tensor) -> torch.Tensor:
-    """Rows without their mean and without their leading direction."""
-    rows = rows - rows.mean(dim=0)
-    direction, _ = leading(rows, 1)
-    return rows - (rows @ direction) @ direction.T
+    """Rows without their two leading directions, which do not depend on the rows' signs, as their mean does."""
+    directions, _ = leading(rows, 2)
+    return rows - (rows @ directions) @ directions.T
 
 
 def every(rows: torch.Tensor) -> torch.Tensor:

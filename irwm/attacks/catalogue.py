@@ -307,7 +307,7 @@ _DISGUISES: tuple[tuple[Step, str, str], ...] = (
     (
         "widen",
         "Widened",
-        "The residual stream is widened by 25% and then rotated.",
+        "The residual stream is widened by 25%, which the matrices read at random, and then rotated.",
     ),
     ("rescale", "Rescaled", "The residual stream is multiplied by a single factor."),
     ("fold_gains", "Gains folded", "The norms' gains are folded into the matrices that follow them."),
@@ -320,6 +320,7 @@ _DISGUISES: tuple[tuple[Step, str, str], ...] = (
     ),
     ("reorder_heads", "Heads reordered", "Attention heads are permuted."),
     ("reorder_neurons", "Neurons reordered", "Hidden units of the MLPs are permuted and rescaled."),
+    ("add_neurons", "Neurons added", "A quarter of the hidden units of each MLP are split in two."),
     ("shift_key_bias", "Key bias shifted", "A vector that the softmax ignores is added to the key bias."),
     ("shift_rows", "Constant added per row", "A constant that the norm ignores is added to each row of the embedding."),
     (
@@ -533,8 +534,8 @@ _ALL: tuple[Attack, ...] = (
         Attack(
             f"merge-{name}", f"Merged ({name.upper()})",
             f"The copy and a fine-tune of the unmarked original, trained for {_STEPS_AT_RATE} steps, are merged.",
-            MIXING, "share of the other model", _shares(0.25, 0.5, 0.75), partial(_merge_tuned, name), reads=BOTH,
-            interval=_ANY_SHARE,
+            MIXING, "share of the other model", _shares(0.25, 0.5, 0.75), partial(_merge_tuned, name),
+            _no_tokenizer, reads=BOTH, interval=_ANY_SHARE,
         )
         for name in ("ties", "dare")
     ),

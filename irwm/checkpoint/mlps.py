@@ -7,7 +7,7 @@ rows are compared, and fingerprinted, as the stream sees them: row times gain.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import cached_property, partial
 from pathlib import Path
 from threading import Lock
@@ -27,6 +27,10 @@ LARGEST = 1e15
 _DOMAIN = b"irwm-neurons-v1"
 # Matrices that cannot be read row by row and are kept; two threads read neighbouring rows.
 _KEPT = 2
+# MLPs whose columns d show the directions of a widened stream.
+_MOST_READ = 32
+# The least share of the largest moment of a direction that is written to.
+_LEAST_WRITTEN = 1e-5
 
 
 class MLPs:
@@ -35,13 +39,16 @@ class MLPs:
     Args:
         checkpoint: the checkpoint.
         layout: one of the models in its files; None for the one that is used.
+        width: the width of the model that it is compared with. A wider stream is read in as many coordinates, in the
+            directions that the MLPs write to. Nothing writes to the others, if the stream was widened, so an attacker
+            can give the rows g and u any numbers there.
 
     Attributes:
         every: their neurons, layer by layer and expert by expert; () if no tensor has a known name.
-        width: the number of coordinates of the residual stream.
+        width: the number of coordinates of all rows.
     """
 
-    def __init__(self, checkpoint: Checkpoint, layout: Layout | None = None) -> None:
+    def __init__(self, checkpoint: Checkpoint, layout: Layout | None = None, width: int | None = None) -> None:
         layout = layout or checkpoint.layout
         self.checkpoint = checkpoint
         # Only its own: the layers of an adapter's base are those of the model that the examiner applied it to.
@@ -51,7 +58,8 @@ class MLPs:
         norm = layout.input_norm or layout.embedding_norm
         self._centred = norm is not None and norm.kind == "layer"
         wide = layout.embedding_projection
-        self.width = layout.hidden_size if wide is None else checkpoint.tensors[wide.name].shape[0]
+        self._stream = layout.hidden_size if wide is None else checkpoint.tensors[wide.name].shape[0]
+        self.width = min(self._stream, width or self._stream)
 
     @property
     def gated(self) -> bool:
@@ -74,12 +82,11 @@ class MLPs:
 
     def rest(self, mlp: Neurons, gated: bool) -> list[torch.Tensor]:
         """(n, width) each: the rows u if `gated`, and the columns d."""
-        down = self.checkpoint.read(mlp.down).T if mlp.expert is None else self._of_expert(mlp, mlp.down)
-        return [*([self.up(mlp)] if gated and mlp.up is not None else []), self._usable(down)]
+        return [*([self.up(mlp)] if gated and mlp.up is not None else []), self._usable(self._down(mlp))]
 
     def gain(self, mlp: Neurons) -> torch.Tensor:
         """(width,) the gain of the norm that the MLP reads, or ones."""
-        return torch.ones(self.width) if mlp.gain is None else self.checkpoint.read(mlp.gain) + mlp.offset
+        return torch.ones(self._stream) if mlp.gain is None else self.checkpoint.read(mlp.gain) + mlp.offset
 
     def stored(self, mlp: Neurons, ref: TensorRef, rows: Rows = None) -> torch.Tensor:
         """(n, width) float32 rows of a matrix, without the gain."""
@@ -96,16 +103,43 @@ class MLPs:
         unusable = ~(rows.norm(dim=1) < LARGEST)  # true for NaN
         if unusable.any():
             rows = torch.where(unusable[:, None], 0.0, rows)
-        return rows - rows.mean(1, keepdim=True) if self._centred else rows
+        if self._centred:
+            rows = rows - rows.mean(1, keepdim=True)
+        return rows if rows.shape[1] == self.width else rows @ self._written
+
+    @cached_property
+    def _written(self) -> torch.Tensor:
+        """(stream, width) the leading directions of the columns d."""
+        return written(map(self._down, self.every[:: -(-len(self.every) // _MOST_READ)]), self.width)
+
+    def _down(self, mlp: Neurons) -> torch.Tensor:
+        return self.checkpoint.read(mlp.down).T if mlp.expert is None else self._of_expert(mlp, mlp.down)
 
     def _of_expert(self, mlp: Neurons, ref: TensorRef) -> torch.Tensor:
         """(n, width) one of the matrices of a tensor that holds those of all experts."""
         matrix = self.checkpoint.read(TensorRef(ref.name), [mlp.expert or 0])[0]
-        rows = matrix if matrix.shape[1] == self.width else matrix.T
+        rows = matrix if matrix.shape[1] == self._stream else matrix.T
         if ref.rows is None:
             return rows
         first, last = ref.rows
         return rows[first:last] if ref.every is None else rows[first :: ref.every]
+
+
+def written(columns: Iterable[torch.Tensor], width: int) -> torch.Tensor:
+    """(stream, width) orthonormal directions to which some of a model's matrices write, and zeros if these are fewer.
+
+    Args:
+        columns: the matrices, transposed, (n, stream) each; their rows count the same, long or short.
+        width: the number of directions.
+    """
+    moments = torch.zeros(())
+    for rows in columns:
+        rows = rows / rows.norm(dim=1, keepdim=True).clamp_min(torch.finfo().tiny)
+        rows = rows[torch.isfinite(rows).all(dim=1)].float()
+        moments = moments + rows.T @ rows
+    sizes, directions = torch.linalg.eigh(moments)
+    found: torch.Tensor = directions[:, -width:] * (sizes[-width:] > _LEAST_WRITTEN * sizes[-1])
+    return found
 
 
 class NeuronRows:

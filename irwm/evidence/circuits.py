@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
 
@@ -26,6 +27,7 @@ import torch
 from numpy.typing import NDArray
 
 from irwm.checkpoint import Checkpoint
+from irwm.checkpoint.mlps import written
 from irwm.errors import CheckpointError
 from irwm.families.ov_circuits import OVCircuit, ov_circuits
 from irwm.families.schema import Layout
@@ -45,7 +47,8 @@ FEWEST = 6
 # The distance of singular values that cannot be compared.
 _FAR = 1e9
 DECOYS = 99
-# Unrelated models agree to less than 0.06, descendants under noise of 0.3 deviations to more than 0.15.
+# The bundled models agree to less than 0.07 with each other, descendants under noise of 0.3 deviations to more than
+# 0.15.
 MOST_UNRELATED = 0.1
 
 
@@ -100,7 +103,8 @@ def circuits(suspect: Checkpoint, model: Checkpoint) -> Circuits | None:
         ours = _Layers(model, model.layout)
         # Of several models in the files, the one by name may be there to be compared instead of the one that is used.
         for layout in (suspect.layout, *suspect.layout.elsewhere):
-            found = list(_compared(ours, _Layers(suspect, layout)))
+            theirs = _Layers(suspect, layout, ours.whole(0).left.shape[0] if len(ours) else None)
+            found = list(_compared(ours, theirs))
             if not found:
                 return None
             compared += found
@@ -114,10 +118,14 @@ def circuits(suspect: Checkpoint, model: Checkpoint) -> Circuits | None:
 
 
 class _Layers:
-    """The leading singular vectors of a checkpoint's OV circuits, each computed once."""
+    """The leading singular vectors of a checkpoint's OV circuits, each computed once.
 
-    def __init__(self, checkpoint: Checkpoint, layout: Layout) -> None:
-        self._checkpoint, self._layout = checkpoint, layout
+    Of a stream that is wider than `width`, only the directions that o writes to are read: those that nothing writes to
+    can be read by any numbers.
+    """
+
+    def __init__(self, checkpoint: Checkpoint, layout: Layout, width: int | None = None) -> None:
+        self._checkpoint, self._layout, self._width = checkpoint, layout, width
         # Only its own: the layers of an adapter's base are those of the model that the examiner applied it to.
         files, tensors = set(checkpoint.shards), checkpoint.tensors.items()
         own = [name for name, tensor in tensors if {Path(part.file) for part in tensor.parts} <= files]
@@ -137,17 +145,30 @@ class _Layers:
             CheckpointError: its numbers cannot be read, or are not finite.
         """
         if layer not in self._whole:
-            o, v = self._matrices(self._circuits[layer])
+            o, v = self._read(layer)
             self._whole[layer] = _leading(o.flatten(1), v.flatten(0, 1))
         return self._whole[layer]
 
     def heads(self, layer: int) -> list[Frame]:
         """The same of the layer's value heads, one by one."""
         if layer not in self._heads:
-            o, v = self._matrices(self._circuits[layer])
+            o, v = self._read(layer)
             frames = [_exact(o[:, head], v[head]) for head in range(len(v))]
             self._heads[layer] = [frame for frame in frames if frame.sizes.numel() > 1]
         return self._heads[layer]
+
+    def _read(self, layer: int) -> tuple[torch.Tensor, torch.Tensor]:
+        o, v = self._matrices(self._circuits[layer])
+        if self._width is not None and self._width < v.shape[2]:
+            v = v @ self._written @ self._written.T
+        return o, v
+
+    @cached_property
+    def _written(self) -> torch.Tensor:
+        """(stream, width) float64."""
+        assert self._width is not None
+        matrices = (self._matrices(circuit)[0].flatten(1).T for circuit in self._circuits)
+        return written(matrices, self._width).double()
 
     def _matrices(self, circuit: OVCircuit) -> tuple[torch.Tensor, torch.Tensor]:
         """o (width, kv_heads, n) and v (kv_heads, n, width), as float64."""

@@ -2,7 +2,7 @@
 
 A suspect whose embedding was replaced, or learned again, still has the layers of the model that it was made from. The
 pairs are judged by u and d, which the rotation was not fitted to: by the median of their cosines after the rotation,
-without their mean and leading direction. In unrelated models it is near 0, as in the same pairs in random orders
+without their two leading directions. In unrelated models it is near 0, as in the same pairs in random orders
 (decoys).
 
 An attacker could add neurons that hold any numbers without an effect on the model, by a tiny u or d. So each neuron of
@@ -142,14 +142,18 @@ def _judged(pairing: Pairing) -> NeuronMatch:
 
 
 def _with_decoys(pairing: Pairing, *, one: bool = False) -> list[float]:
-    """The median over the pairs of the mean cosine of u and d, and the same with the pairs in random orders.
+    """The median over the pairs of the cosines of u and d, and the same with the pairs in random orders.
+
+    An attacker may give u and d of a gated neuron the other sign together, so each of the two cosines counts with the
+    sign of the other.
 
     Args:
-        one: compare only u, or d in a plain MLP, which takes a fraction of the time.
+        one: compare only u, without its sign, or d in a plain MLP, which takes a fraction of the time.
     """
     pairs = pairing.pairs
     assert pairs is not None
     sides = (pairing.theirs, pairs.theirs), (pairing.ours, pairs.ours)
+    gated = pairing.ours.gated
     both = zip(*(side.rest(ids, one=one) for side, ids in sides), strict=True)
     # Less what all rows have in common: in many models a few coordinates are large in every row, and any rotation that
     # turns those of one model to those of the other makes all rows alike.
@@ -158,8 +162,13 @@ def _with_decoys(pairing: Pairing, *, one: bool = False) -> list[float]:
     orders = permutations(derive(bytes(32), b"irwm", b"irwm/v1/neurons"), DECOYS, count)
     found = []
     for order in (np.arange(count), *orders):
-        cosines = torch.stack([(theirs[torch.as_tensor(order)] * ours).sum(dim=1) for theirs, ours in parts])
-        found.append(float(cosines.mean(dim=0).median()))
+        cosines = [(theirs[torch.as_tensor(order)] * ours).sum(dim=1) for theirs, ours in parts]
+        if len(cosines) == 2:
+            u, d = cosines
+            cosines = [u * d.sign(), d * u.sign()]
+        elif gated:
+            cosines = [cosines[0].abs()]
+        found.append(float(torch.cat(cosines).median()))
     return found
 
 

@@ -218,6 +218,7 @@ class Anatomy:
         window_switch: the config key that enables a sliding window, None if a stated window always applies.
         own_rotary_kinds: every rotary embedding except the default has settings specific to this family.
         activations: for a wrong `hidden_act` in the first releases, the correct one.
+        neuron_count: the config key of the number of an MLP's hidden units.
     """
 
     model_types: tuple[str, ...]
@@ -236,6 +237,7 @@ class Anatomy:
     window_switch: str | None = None
     own_rotary_kinds: bool = False
     activations: Mapping[str, str] = field(default_factory=dict)
+    neuron_count: str = "intermediate_size"
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,6 +28,8 @@ OPTIONS: dict[str, dict] = {
     "shift_rows": {"size": 0.5},
     "shift_tables": {"size": 0.5},
     "reorder_neurons": {"spread": 3.0},
+    "add_neurons": {"share": 0.5},
+    "widen": {"share": 0.5, "size": 2.0},
     "reorder_tokens": {"tokenizer": "drop"},
     "trim_tokens": {"fraction": 0.3, "tokenizer": "drop"},
     "pad_tokens": {"count": 5, "rows": "zero", "interleave": True},

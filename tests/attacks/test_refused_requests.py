@@ -96,6 +96,8 @@ INVALID: list[tuple[str, dict[str, Any]]] = [
             ("rescale", {"factor": 0.0}),
             ("regain", {"spread": 0.5}),
             ("reorder_neurons", {"spread": 0.5}),
+            ("add_neurons", {"share": 0.0}),
+            ("widen", {"share": -1.0}),
             ("trim_tokens", {"fraction": 1.0}),
             ("trim_tokens", {"keep": [999]}),
             ("pad_tokens", {"count": -1}),

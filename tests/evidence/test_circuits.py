@@ -15,9 +15,11 @@ from scipy.stats import kstest
 
 import irwm
 from benchmarks.peers.rows import random_model
+from irwm.attacks.equivalence import Step
 from irwm.attacks.rewrite import rewrite
 from irwm.evidence.circuits import MOST_UNRELATED, circuits
 from irwm.inference.text import default_text
+from tests.evidence.test_neurons import WIDER
 from tests.jobs.test_investigate_adapter import saved_adapter
 
 TURNED = ["rotate", "regain", "map_vo", "reorder_heads", "reorder_neurons", "reorder_tokens"]
@@ -37,9 +39,11 @@ def test_layers_agree_in_any_coordinates(trained: dict[str, Path], tmp_path: Pat
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("step", ["as_llama", "as_mixtral", "widen"])
-def test_layers_agree_in_another_family_and_width(phi3_path: Path, tmp_path: Path, step: str) -> None:
-    out = irwm.attacks.equivalence.disguise(phi3_path, tmp_path / "x", list(dict.fromkeys(["as_llama", step])), seed=1)
+@pytest.mark.parametrize("step", ["as_llama", "as_mixtral", WIDER])
+def test_layers_agree_in_another_family_and_width(phi3_path: Path, tmp_path: Path, step: Step) -> None:
+    out = irwm.attacks.equivalence.disguise(
+        phi3_path, tmp_path / "x", ["as_llama", *([step] if step != "as_llama" else [])], seed=1
+    )
     assert agreement(out, phi3_path) > 0.99
 
 
@@ -102,7 +106,7 @@ def test_layers_of_unrelated_models_do_not_agree(trained: dict[str, Path]) -> No
     for one, other in permutations(models.values(), 2):
         found = circuits(one, other)
         assert found is not None
-        assert found.agreement < 0.06
+        assert found.agreement < 0.07
         assert not found.alike
 
 

@@ -23,6 +23,7 @@ from irwm.release.neurons import NoisyNeurons
 from irwm.scheme.parameters import NEURONS, PLACES, many_recipients, one_owner
 from irwm.tracing import Tracing, trace_each
 from tests.evidence.replaced import without_matrices
+from tests.evidence.test_neurons import WIDER
 from tools.hub import ADDRESS, Hub, put
 
 NAMES = ("Ann", "Bob", "Cleo")
@@ -74,12 +75,14 @@ def test_a_copy_with_a_new_embedding_and_head_names_its_recipient(copies, tmp_pa
 
 
 DISGUISES: dict[str, Callable[[Path, Path], Path]] = {
-    "rotated": lambda source, out: disguise(source, out, ["rotate", "regain", "map_vo", "reorder_neurons"], seed=1),
+    "rotated": lambda source, out: disguise(
+        source, out, ["rotate", "regain", "map_vo", "add_neurons", "reorder_neurons"], seed=1
+    ),
     "neurons reordered": lambda source, out: disguise(source, out, ["reorder_neurons"], seed=1),
     "another family": lambda source, out: disguise(
         source, out, ["rotate", "as_llama", "reorder_neurons", "as_mixtral"], seed=1
     ),
-    "wider": lambda source, out: disguise(source, out, ["widen", "rotate"], seed=1),
+    "wider": lambda source, out: disguise(source, out, [WIDER, "rotate"], seed=1),
     "GGUF": lambda source, out: irwm.attacks.to_gguf(source, out, "Q4_0"),
     "layers exchanged": lambda source, out: irwm.attacks.stack_layers(source, out, [1, 0]),
     "a layer repeated": lambda source, out: irwm.attacks.stack_layers(source, out, [0, 0, 1]),

@@ -12,13 +12,14 @@ from safetensors.torch import load_file, save_file
 
 import irwm
 from benchmarks.peers.rows import random_model
-from irwm.attacks.equivalence import disguise
+from irwm.attacks.equivalence import Step, disguise
 from irwm.attacks.rewrite import rewrite
 from irwm.evidence.neurons import MOST_UNRELATED, NeuronMatch, match_neurons
 from irwm.inference.text import default_text
 from tools.copies import write_embedding
 
-ROTATED = ["rotate", "regain", "map_vo", "reorder_heads", "reorder_neurons"]
+ROTATED = ["rotate", "regain", "map_vo", "reorder_heads", "add_neurons", "reorder_neurons"]
+WIDER: Step = ("widen", {"share": 1.0, "size": 10.0})
 
 
 def match(suspect: Path, model: Path) -> NeuronMatch:
@@ -36,9 +37,9 @@ def test_neurons_are_found_in_any_coordinates_and_order(trained: dict[str, Path]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("step", ["as_llama", "as_mixtral", "widen"])
-def test_neurons_are_found_in_another_family_and_width(phi3_path: Path, tmp_path: Path, step: str) -> None:
-    steps = list(dict.fromkeys(["rotate", "as_llama", "reorder_neurons", step]))
+@pytest.mark.parametrize("step", ["as_llama", "as_mixtral", WIDER])
+def test_neurons_are_found_in_another_family_and_width(phi3_path: Path, tmp_path: Path, step: Step) -> None:
+    steps = ["rotate", "as_llama", "reorder_neurons", *([step] if step != "as_llama" else [])]
     found = match(disguise(phi3_path, tmp_path / "x", steps, seed=1), phi3_path)
     assert found.derived
     assert found.agreement > 0.99

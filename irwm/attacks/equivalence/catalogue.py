@@ -20,7 +20,14 @@ from irwm.attacks.equivalence.residual import (
     widen,
 )
 from irwm.attacks.equivalence.state import State
-from irwm.attacks.equivalence.sublayers import map_qk, map_vo, reorder_heads, reorder_neurons, shift_key_bias
+from irwm.attacks.equivalence.sublayers import (
+    add_neurons,
+    map_qk,
+    map_vo,
+    reorder_heads,
+    reorder_neurons,
+    shift_key_bias,
+)
 from irwm.attacks.equivalence.tokens import pad_tokens, reorder_tokens, trim_tokens
 from irwm.attacks.equivalence.transform import Transform
 from irwm.errors import ParameterError
@@ -40,6 +47,7 @@ TRANSFORMS: Mapping[str, Transform[...]] = {
         reorder_heads,
         shift_key_bias,
         reorder_neurons,
+        add_neurons,
         shift_rows,
         shift_tables,
         reorder_tokens,

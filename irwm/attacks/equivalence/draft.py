@@ -32,14 +32,13 @@ class Draft:
         return whole if ref.rows is None else whole[slice(*ref.rows)]
 
     def write(self, ref: TensorRef | str, value: torch.Tensor) -> None:
-        """Replaces the tensor that `read` returns."""
+        """Replaces the tensor that `read` returns, if need be by one with other rows."""
         if isinstance(ref, str):
             self.tensors[ref] = value
             return
         if ref.rows is not None:
-            whole = self._turned(ref, self.tensors[ref.name]).clone()
-            whole[slice(*ref.rows)] = value
-            value = whole
+            whole = self._turned(ref, self.tensors[ref.name])
+            value = torch.cat([whole[: ref.rows[0]], value.to(whole.dtype), whole[ref.rows[1] :]])
         self.tensors[ref.name] = self._turned(ref, value)
 
     def _turned(self, ref: TensorRef, tensor: torch.Tensor) -> torch.Tensor:
@@ -64,6 +63,12 @@ def require_at_least_one(what: str, value: float) -> None:
     """Raises ParameterError if a spread, or a bound on a condition number, is below 1 or not finite."""
     if not 1 <= value < math.inf:
         raise ParameterError(f"{what} is out of range", expected="1 or more", found=str(value))
+
+
+def require_share(what: str, value: float) -> None:
+    """Raises ParameterError if a share is not a positive number."""
+    if not 0 < value < math.inf:
+        raise ParameterError(f"{what} is out of range", expected="above 0", found=str(value))
 
 
 def generator(seed: int) -> torch.Generator:

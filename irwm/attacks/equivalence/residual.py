@@ -14,7 +14,14 @@ from collections.abc import Callable
 
 import torch
 
-from irwm.attacks.equivalence.draft import Draft, generator, log_uniform, orthogonal, require_at_least_one
+from irwm.attacks.equivalence.draft import (
+    Draft,
+    generator,
+    log_uniform,
+    orthogonal,
+    require_at_least_one,
+    require_share,
+)
 from irwm.attacks.equivalence.head import free_tables, untied
 from irwm.attacks.equivalence.state import State
 from irwm.attacks.equivalence.structure import Structure, structure_of
@@ -69,16 +76,25 @@ def rotate(state: State, seed: int = 0) -> State:
 
 
 @transform(rms_norms, free_gains, no_post_norms)
-def widen(state: State, seed: int = 0, share: float = 0.25) -> State:
-    """Adds a `share` of the stream's width as empty coordinates, at least one for each head, and rotates the stream, so
-    that none of them stays empty. RMSNorm families without norms after the sublayers."""
-    if not 0 < share < math.inf:
-        raise ParameterError("the share of new coordinates is out of range", expected="above 0", found=str(share))
+def widen(state: State, seed: int = 0, share: float = 0.25, size: float = 1.0) -> State:
+    """Adds a `share` of the stream's width as empty coordinates, at least one for each head, which each matrix reads by
+    random numbers of `size` times its deviation, and rotates the stream, so that none stays empty. RMSNorm families
+    without norms after the sublayers."""
+    require_share("the share of new coordinates", share)
     state = fold_gains(state)
-    structure = structure_of(state)
+    structure, source = structure_of(state), generator(seed)
     d, heads = structure.hidden_size, structure.heads
     wide = d + heads * max(1, round(share * d / heads))
-    return resized(state, orthogonal(wide, generator(seed))[:d])
+    q = orthogonal(wide, source)
+    wider = resized(state, q[:d])
+
+    def read_empty(matrix: torch.Tensor) -> torch.Tensor:
+        noise = torch.randn(len(matrix), wide - d, generator=source, dtype=torch.float64)
+        return matrix + size * matrix.std() * noise @ q[d:]
+
+    draft = Draft(wider)
+    draft.change(structure_of(wider).readers, read_empty)
+    return draft.done()
 
 
 @transform()

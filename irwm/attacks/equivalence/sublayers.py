@@ -10,7 +10,14 @@ from collections.abc import Callable
 
 import torch
 
-from irwm.attacks.equivalence.draft import Draft, generator, invertible, log_uniform, require_at_least_one
+from irwm.attacks.equivalence.draft import (
+    Draft,
+    generator,
+    invertible,
+    log_uniform,
+    require_at_least_one,
+    require_share,
+)
 from irwm.attacks.equivalence.state import State
 from irwm.attacks.equivalence.structure import Linear, Structure, structure_of
 from irwm.attacks.equivalence.transform import layer_norm, no_head_norms, no_rotary, transform
@@ -81,7 +88,7 @@ def shift_key_bias(state: State, seed: int = 0, size: float = 1.0) -> State:
 @transform()
 def reorder_neurons(state: State, seed: int = 0, spread: float = 2.0) -> State:
     """Permutes each layer's hidden units. In a gated MLP, act(gate) * up is linear in `up`, so its rows are also
-    multiplied by factors between 1 / spread and spread, and the columns of `down` divided."""
+    multiplied by factors of random sign and a size between 1 / spread and spread, and the columns of `down` divided."""
     require_at_least_one("the spread of factors", spread)
     structure, draft, source = structure_of(state), Draft(state), generator(seed)
     for layer in structure.layers:
@@ -89,13 +96,36 @@ def reorder_neurons(state: State, seed: int = 0, spread: float = 2.0) -> State:
         order = torch.randperm(width, generator=source)
         factors = torch.ones(width, dtype=torch.float64)
         if layer.gate is not None:
-            factors = log_uniform(width, spread, source)
+            signs = 2 * torch.randint(2, (width,), generator=source) - 1
+            factors = log_uniform(width, spread, source) * signs
             for ref in layer.gate.refs:
                 draft.write(ref, draft.read(ref)[order])
         for ref in layer.up.refs:
             rows = draft.read(ref)[order]
             draft.write(ref, rows * (factors[:, None] if rows.ndim == 2 else factors))
         draft.write(layer.down.weight, draft.read(layer.down.weight)[:, order] / factors)
+    return draft.done()
+
+
+@transform()
+def add_neurons(state: State, seed: int = 0, share: float = 0.25) -> State:
+    """Splits a `share` of each layer's hidden units, at least one and at most all. Both parts of a unit read the same,
+    and their outputs, often large ones of opposite signs, add up to the old one."""
+    require_share("the share of new hidden units", share)
+    structure, draft, source = structure_of(state), Draft(state), generator(seed)
+    for layer in structure.layers:
+        down = draft.read(layer.down.weight)
+        old = down.shape[1]
+        split = torch.randperm(old, generator=source)[: max(1, round(share * old))]
+        part = torch.randn(len(split), generator=source, dtype=torch.float64)
+        units = torch.cat([torch.arange(old), split])
+        # In a fused matrix, the rows of `gate` come first; those of `up` must not move before they are read.
+        inputs = [linear for linear in (layer.up, layer.gate) if linear is not None]
+        draft.change([ref for linear in inputs for ref in linear.refs], _picker(units))
+        down = torch.cat([down, down[:, split] * part], dim=1)
+        down[:, split] *= 1 - part
+        draft.write(layer.down.weight, down)
+    draft.config[structure.anatomy.neuron_count] = down.shape[1]
     return draft.done()
 
 

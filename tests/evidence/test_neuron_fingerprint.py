@@ -22,7 +22,7 @@ from irwm.keys.neurons import rows_of
 from irwm.release.neurons import NoisyNeurons
 from irwm.scheme.parameters import NEURONS, PLACES, many_recipients, one_owner
 from irwm.tracing import Tracing, trace_each
-from tests.evidence.replaced import without_matrices
+from tests.evidence.replaced import with_negated_gates, without_matrices
 from tests.evidence.test_neurons import WIDER
 from tools.hub import ADDRESS, Hub, put
 
@@ -83,6 +83,7 @@ DISGUISES: dict[str, Callable[[Path, Path], Path]] = {
         source, out, ["rotate", "as_llama", "reorder_neurons", "as_mixtral"], seed=1
     ),
     "wider": lambda source, out: disguise(source, out, [WIDER, "rotate"], seed=1),
+    "negated gates": with_negated_gates,
     "GGUF": lambda source, out: irwm.attacks.to_gguf(source, out, "Q4_0"),
     "layers exchanged": lambda source, out: irwm.attacks.stack_layers(source, out, [1, 0]),
     "a layer repeated": lambda source, out: irwm.attacks.stack_layers(source, out, [0, 0, 1]),

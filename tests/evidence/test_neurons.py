@@ -15,7 +15,9 @@ from benchmarks.peers.rows import random_model
 from irwm.attacks.equivalence import Step, disguise
 from irwm.attacks.rewrite import rewrite
 from irwm.evidence.neurons import MOST_UNRELATED, NeuronMatch, match_neurons
+from irwm.inference.loading import open_model
 from irwm.inference.text import default_text
+from tests.evidence.replaced import with_negated_gates
 from tools.copies import write_embedding
 
 ROTATED = ["rotate", "regain", "map_vo", "reorder_heads", "add_neurons", "reorder_neurons"]
@@ -131,6 +133,20 @@ def test_neurons_that_compute_nothing_do_not_show_descent(gemma_path: Path, tmp_
     found = match(out, gemma_path)
     assert found.alike
     assert found.theirs < 0.1
+    assert not found.derived
+
+
+def test_negated_gates_do_not_hide_the_other_neurons(phi3_path: Path, tmp_path: Path) -> None:
+    """Most of the suspect's neurons are then new, so lineage cannot tell; but it does not clear."""
+    out = with_negated_gates(phi3_path, tmp_path / "x")
+    ids = torch.arange(5, 60)[None]
+    with torch.no_grad():
+        logits = [open_model(folder).model(input_ids=ids).logits.float() for folder in (phi3_path, out)]
+    assert (logits[0] - logits[1]).abs().max() < 0.03 * logits[0].abs().max()
+    found = match(disguise(out, tmp_path / "y", ["rotate", "regain"], seed=1), phi3_path)
+    assert found.alike
+    assert found.agreement > 0.9
+    assert found.ours > 0.6
     assert not found.derived
 
 

@@ -31,13 +31,13 @@ def test_only_the_default_card_is_marked(copies: int, usual: str) -> None:
 
 @pytest.mark.parametrize("d", [64, 256, 4096])
 @pytest.mark.parametrize(("preset", "params"), [(STANDARD, one_owner), (MANY, many_recipients)])
-def test_a_card_says_how_much_every_row_changes_in_both_places(
+def test_a_card_says_how_much_every_row_changes_in_each_place(
     d: int, preset: str, params: Callable[[int], Parameters]
 ) -> None:
     p = params(d)
     change = 100 * p.spread * math.sqrt(p.noise_coordinates / d)
     costs = card_text(preset, d).splitlines()[-1]
-    assert f"{change:.1f}% of its length in the embedding" in costs
+    assert f"{change:.1f}% of its length in the embedding and in some MLP layers" in costs
     assert f"{HEAD_SHARE * change:.1f}% in an untied output head" in costs
 
 

@@ -14,6 +14,7 @@ import gradio as gr
 from irwm import Parameters
 from irwm.explore.survival import Survival
 from irwm.report.numbers import number
+from irwm.scheme.parameters import NEURONS
 from ui.preset_names import MANY, PAPER, STANDARD
 from ui.presets import PRESETS, preset_parameters
 
@@ -66,12 +67,17 @@ def cost_text(params: Parameters, hidden_size: int | None) -> str:
 
 
 def change_text(params: Parameters, hidden_size: int) -> str:
-    """The share of its length by which the fingerprint changes a row, in the embedding and in the output head."""
+    """The share of its length by which the fingerprint changes a row, in each place."""
     in_embedding = percents(params, hidden_size)
     if "head" not in params.places:
         return f"{in_embedding} of its length in the embedding"
     in_head = percents(params.in_head, hidden_size)
-    return f"{in_embedding} of its length in the embedding, and by {in_head} in an untied output head"
+    if NEURONS not in params.places:
+        return f"{in_embedding} of its length in the embedding, and by {in_head} in an untied output head"
+    return (
+        f"{in_embedding} of its length in the embedding and in some MLP layers, and by {in_head} in an untied output "
+        "head"
+    )
 
 
 def percents(params: Parameters, hidden_size: int) -> str:

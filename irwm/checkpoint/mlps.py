@@ -7,10 +7,11 @@ rows are compared, and fingerprinted, as the stream sees them: row times gain.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property, partial
 from pathlib import Path
 from threading import Lock
+from typing import TypeVar
 
 import numpy as np
 import torch
@@ -27,10 +28,11 @@ LARGEST = 1e15
 _DOMAIN = b"irwm-neurons-v1"
 # Matrices that cannot be read row by row and are kept; two threads read neighbouring rows.
 _KEPT = 2
-# MLPs whose columns d show the directions of a widened stream.
-_MOST_READ = 32
+# Columns that show the directions of a widened stream, for each of its coordinates.
+_ENOUGH = 4
 # The least share of the largest moment of a direction that is written to.
 _LEAST_WRITTEN = 1e-5
+T = TypeVar("T")
 
 
 class MLPs:
@@ -110,7 +112,7 @@ class MLPs:
     @cached_property
     def _written(self) -> torch.Tensor:
         """(stream, width) the leading directions of the columns d."""
-        return written(map(self._down, self.every[:: -(-len(self.every) // _MOST_READ)]), self.width)
+        return written(self.every, self._down, self.width)
 
     def _down(self, mlp: Neurons) -> torch.Tensor:
         return self.checkpoint.read(mlp.down).T if mlp.expert is None else self._of_expert(mlp, mlp.down)
@@ -125,18 +127,23 @@ class MLPs:
         return rows[first:last] if ref.every is None else rows[first :: ref.every]
 
 
-def written(columns: Iterable[torch.Tensor], width: int) -> torch.Tensor:
-    """(stream, width) orthonormal directions to which some of a model's matrices write, and zeros if these are fewer.
+def written(matrices: Sequence[T], read: Callable[[T], torch.Tensor], width: int) -> torch.Tensor:
+    """(stream, width) orthonormal directions to which a model's matrices write, and zeros if these are fewer.
 
     Args:
-        columns: the matrices, transposed, (n, stream) each; their rows count the same, long or short.
+        matrices: in the order of their layers. Some that are spread over the model are read, enough to show everything.
+        read: gives a matrix, transposed, (n, stream). Its rows count the same, long or short.
         width: the number of directions.
     """
-    moments = torch.zeros(())
-    for rows in columns:
+    moments, count = torch.zeros(()), 0
+    # Reversed binary digits put the first, the middle one and those in between at the beginning.
+    for place in sorted(range(len(matrices)), key=lambda place: f"{place:b}"[::-1]):
+        rows = read(matrices[place])
         rows = rows / rows.norm(dim=1, keepdim=True).clamp_min(torch.finfo().tiny)
         rows = rows[torch.isfinite(rows).all(dim=1)].float()
-        moments = moments + rows.T @ rows
+        moments, count = moments + rows.T @ rows, count + len(rows)
+        if count >= _ENOUGH * rows.shape[1]:
+            break
     sizes, directions = torch.linalg.eigh(moments)
     found: torch.Tensor = directions[:, -width:] * (sizes[-width:] > _LEAST_WRITTEN * sizes[-1])
     return found

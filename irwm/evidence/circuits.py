@@ -167,8 +167,7 @@ class _Layers:
     def _written(self) -> torch.Tensor:
         """(stream, width) float64."""
         assert self._width is not None
-        matrices = (self._matrices(circuit)[0].flatten(1).T for circuit in self._circuits)
-        return written(matrices, self._width).double()
+        return written(self._circuits, lambda each: self._matrices(each)[0].flatten(1).T, self._width).double()
 
     def _matrices(self, circuit: OVCircuit) -> tuple[torch.Tensor, torch.Tensor]:
         """o (width, kv_heads, n) and v (kv_heads, n, width), as float64."""

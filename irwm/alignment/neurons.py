@@ -26,6 +26,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from irwm.alignment.equal_neurons import added, groups
 from irwm.alignment.neighbours import Nearest, nearest
 from irwm.alignment.result import ALIGNED_COSINE
 from irwm.alignment.rotation import procrustes
@@ -121,7 +122,7 @@ class _Model(MLPs):
     def lengths(self) -> NDArray[np.float64]:
         """(n, 33) quantiles of the logarithms of the lengths of each MLP's rows g."""
         some = ((mlp, draw(mlp.count, USED)) for mlp in self.every)
-        sizes = (self.gate(mlp, rows).norm(dim=1).double().clamp_min(SHORTEST).log() for mlp, rows in some)
+        sizes = (_normalise(self.gate(mlp, rows))[1] for mlp, rows in some)
         return np.array([np.quantile(each.numpy(), _LEVELS) for each in sizes])
 
 
@@ -132,13 +133,14 @@ class Side:
         gated: whether rows u are compared.
         gates: (n, width) their rows g, of length 1.
         features: (n, k) numbers that no rotation of the stream changes.
-        weights: (n,) the products of the lengths of g, u and d.
-        mlps: (n,) the MLP of each neuron, as a number among the model's.
+        weights: (n,) the logarithms of the products of the lengths of g, u and d.
+        mlps, rows: (n,) the MLP of each neuron, as a number among the model's, and its place there. Neurons with the
+            same g are one, in the place of the first (`irwm.alignment.equal_neurons`).
     """
 
     def __init__(self, model: _Model, chosen: Sequence[int], gated: bool) -> None:
         self.model, self.gated = model, gated
-        self._numbers: list[int] = []
+        self._groups: dict[int, NDArray[np.int64]] = {}
         gates: list[torch.Tensor] = []
         mlps, rows = [], []
         left = MOST_NUMBERS
@@ -147,10 +149,13 @@ class Side:
             left -= gate.numel()
             if left < 0 and gates:
                 break
-            self._numbers.append(number)
-            gates.append(_normalise(gate)[0])
-            mlps.append(np.full(len(gate), number))
-            rows.append(np.arange(len(gate)))
+            gate, lengths = _normalise(gate)
+            group = groups(gate, lengths)
+            first = np.unique(group)
+            self._groups[number] = group
+            gates.append(gate if len(first) == len(gate) else gate[first])
+            mlps.append(np.full(len(first), number))
+            rows.append(first)
         self.gates = torch.cat(gates)
         self.mlps, self.rows = np.concatenate(mlps), np.concatenate(rows)
 
@@ -165,10 +170,10 @@ class Side:
     @cached_property
     def _measured(self) -> tuple[torch.Tensor, torch.Tensor]:
         features, weights = [], []
-        for number in self._numbers:
-            mlp = self.model.every[number]
-            parts = [_normalise(each) for each in (self.model.gate(mlp), *self.model.rest(mlp, self.gated))]
-            weights.append(torch.stack([sizes.double() for _, sizes in parts]).prod(dim=0))
+        for number, group in self._groups.items():
+            first, gate = np.unique(group), self.model.gate(self.model.every[number])
+            parts = [_normalise(each[first]) for each in (gate, *self._rest(number))]
+            weights.append(torch.stack([lengths for _, lengths in parts]).sum(dim=0))
             features.append(_features([rows for rows, _ in parts], weights[-1]))
         return torch.cat(features), torch.cat(weights)
 
@@ -195,17 +200,20 @@ class Side:
         found: list[torch.Tensor] = []
         for number in np.unique(self.mlps[ids]):
             here = np.flatnonzero(self.mlps[ids] == number)
-            mlp = self.model.every[number]
-            if one and self.gated:
-                parts = [self.model.up(mlp, self.rows[ids[here]])]
+            group = self._groups[number]
+            if one and self.gated and len(np.unique(group)) == len(group):
                 found = found or [torch.zeros(len(ids), self.width)]
-                found[0][here] = unit(parts[0])
+                found[0][here] = unit(self.model.up(self.model.every[number], self.rows[ids[here]]))
                 continue
-            parts = self.model.rest(mlp, self.gated)
+            parts = self._rest(number)[: 1 if one else None]
             found = found or [torch.zeros(len(ids), self.width) for _ in parts]
             for whole, part in zip(found, parts, strict=True):
                 whole[here] = unit(part[self.rows[ids[here]]])
         return found
+
+    def _rest(self, number: int) -> list[torch.Tensor]:
+        """The rows u and d of an MLP, (n, width) each, those of equal neurons added up."""
+        return added(self.model.rest(self.model.every[number], self.gated), self._groups[number])
 
 
 def spread(count: int, most: int) -> list[int]:
@@ -229,20 +237,19 @@ def _ways(theirs: _Model, ours: _Model, mine: Side) -> Iterator[Sequence[int]]:
 
 
 def _features(units: Sequence[torch.Tensor], weights: torch.Tensor) -> torch.Tensor:
-    """(n, k) for rows of length 1, (n, width) each, and the products of their lengths (n,): numbers that no rotation
-    changes, nor a sign that u and d of a gated neuron share.
+    """(n, k) for rows of length 1, (n, width) each, and the logarithms of the products of their lengths (n,): numbers
+    that no rotation changes, nor a sign that u and d of a gated neuron share.
 
-    They are the product of the lengths, the cosines of g, u and d, and their products within the leading directions of
+    They are this logarithm, the cosines of g, u and d, and their products within the leading directions of
     all g, all u and all d.
     """
     pairs = [(i, j) for i in range(len(units)) for j in range(i, len(units))]
-    gated = len(units) > 2
 
     def products(rows: Sequence[torch.Tensor], i: int, j: int) -> torch.Tensor:
         found = (rows[i] * rows[j]).sum(dim=1)
-        return found.abs() if gated and i == 0 < j else found
+        return found.abs() if i == 0 < j else found
 
-    found = [weights.clamp_min(SHORTEST).log().float()]
+    found = [weights.float()]
     found += [products(units, i, j) for i, j in pairs if i != j]
     for each in units:
         directions, sizes = leading(each, max(1, min(LEADING, each.shape[1] // 4)))
@@ -339,14 +346,16 @@ def _paired(theirs: Side, ours: Side, ids: NDArray[np.int64], near: Nearest, fir
 
 
 def _normalise(rows: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Rows (n, width), divided in place by their lengths (n,), and these."""
-    sizes = rows.norm(dim=1)
-    return rows.div_(sizes.clamp_min(SHORTEST)[:, None]), sizes
+    """Rows (n, width), divided in place by their lengths, and the logarithms of these, (n,) float64. An attacker can
+    make them so large or small that their squares are not numbers."""
+    largest = rows.abs().amax(dim=1).clamp_min(SHORTEST)
+    rows = rows.div_(largest[:, None])
+    lengths = rows.norm(dim=1).clamp_min(SHORTEST)
+    return rows.div_(lengths[:, None]), largest.double().log() + lengths.double().log()
 
 
 def unit(rows: torch.Tensor) -> torch.Tensor:
-    units: torch.Tensor = rows / rows.norm(dim=1, keepdim=True).clamp_min(SHORTEST)
-    return units
+    return _normalise(rows.clone())[0]
 
 
 def varied(rows: torch.Tensor) -> torch.Tensor:

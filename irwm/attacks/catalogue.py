@@ -319,7 +319,11 @@ _DISGUISES: tuple[tuple[Step, str, str], ...] = (
         "Values are multiplied by invertible matrices and outputs by their inverses.",
     ),
     ("reorder_heads", "Heads reordered", "Attention heads are permuted."),
-    ("reorder_neurons", "Neurons reordered", "Hidden units of the MLPs are permuted and rescaled."),
+    (
+        "reorder_neurons",
+        "Neurons reordered",
+        "Hidden units of the MLPs are permuted and rescaled, some by negative factors.",
+    ),
     ("add_neurons", "Neurons added", "A quarter of the hidden units of each MLP are split in two."),
     ("shift_key_bias", "Key bias shifted", "A vector that the softmax ignores is added to the key bias."),
     ("shift_rows", "Constant added per row", "A constant that the norm ignores is added to each row of the embedding."),

@@ -23,8 +23,6 @@ from irwm.checkpoint.rows import Rows, row_numbers
 from irwm.families.neurons import Neurons, neurons
 from irwm.families.schema import Layout, TensorRef
 
-# No model works with a larger number; a row with one is left out.
-LARGEST = 1e15
 _DOMAIN = b"irwm-neurons-v1"
 # Matrices that cannot be read row by row and are kept; two threads read neighbouring rows.
 _KEPT = 2
@@ -102,9 +100,9 @@ class MLPs:
     def _usable(self, rows: torch.Tensor) -> torch.Tensor:
         """The rows as the model sees them. An attacker may write NaN into some, which his own loader removes: they are
         0, and resemble no row."""
-        unusable = ~(rows.norm(dim=1) < LARGEST)  # true for NaN
-        if unusable.any():
-            rows = torch.where(unusable[:, None], 0.0, rows)
+        usable = torch.isfinite(rows).all(dim=1)
+        if not usable.all():
+            rows = torch.where(usable[:, None], rows, 0.0)
         if self._centred:
             rows = rows - rows.mean(1, keepdim=True)
         return rows if rows.shape[1] == self.width else rows @ self._written
@@ -139,8 +137,9 @@ def written(matrices: Sequence[T], read: Callable[[T], torch.Tensor], width: int
     # Reversed binary digits put the first, the middle one and those in between at the beginning.
     for place in sorted(range(len(matrices)), key=lambda place: f"{place:b}"[::-1]):
         rows = read(matrices[place])
-        rows = rows / rows.norm(dim=1, keepdim=True).clamp_min(torch.finfo().tiny)
-        rows = rows[torch.isfinite(rows).all(dim=1)].float()
+        rows = rows[torch.isfinite(rows).all(dim=1)]
+        rows = rows / rows.abs().amax(dim=1, keepdim=True).clamp_min(torch.finfo().tiny)
+        rows = (rows / rows.norm(dim=1, keepdim=True).clamp_min(torch.finfo().tiny)).float()
         moments, count = moments + rows.T @ rows, count + len(rows)
         if count >= _ENOUGH * rows.shape[1]:
             break

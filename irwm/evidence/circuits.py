@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import pairwise
+from itertools import pairwise, product
 from pathlib import Path
 
 import numpy as np
@@ -38,6 +38,9 @@ from irwm.scheme.permutations import permutations
 LAYERS = 6
 # Leading singular vectors on either side of a layer. More of them differ less by chance; fewer survive more noise.
 LEADING = 24
+# The suspect's layers of the nearest singular values that are tried. A layer whose largest singular value is below this
+# share of the largest of all does nothing.
+NEAREST, LEAST_SHARE = 3, 1e-3
 # Steps of the block power iteration, with twice as many vectors as are used.
 _STEPS = 10
 # A singular value below this share of the largest is rounding, and its vectors are arbitrary.
@@ -47,7 +50,7 @@ FEWEST = 6
 # The distance of singular values that cannot be compared.
 _FAR = 1e9
 DECOYS = 99
-# The bundled models agree to less than 0.07 with each other, descendants under noise of 0.3 deviations to more than
+# The bundled models agree to less than 0.09 with each other, descendants under noise of 0.3 deviations to more than
 # 0.15.
 MOST_UNRELATED = 0.1
 
@@ -222,9 +225,11 @@ def _compared(ours: _Layers, theirs: _Layers) -> Iterator[tuple[torch.Tensor, to
     if len(ours) < 2 or len(theirs) < 2:
         return
     chosen = sorted({round(each) for each in np.linspace(0, len(ours) - 1, LAYERS)})
-    for way in _ways(chosen, ours, theirs):
-        for own, other in zip(pairwise(chosen), pairwise(way), strict=True):
-            if other[0] == other[1] or not set(other) <= set(range(len(theirs))):
+    ways = list(_ways(chosen, ours, theirs))
+    for number, own in enumerate(pairwise(chosen)):
+        pairs = (pair for way in ways for pair in product(*way[number : number + 2]))
+        for other in dict.fromkeys(pairs):
+            if other[0] == other[1]:
                 continue
             yield from _both([[ours.whole(layer)] for layer in own], [[theirs.whole(layer)] for layer in other])
             yield from _both([ours.heads(layer) for layer in own], [theirs.heads(layer) for layer in other])
@@ -251,14 +256,20 @@ def _assigned(ours: list[Frame], theirs: list[Frame]) -> list[tuple[Frame, Frame
     return [(ours[i], theirs[j]) for i, j in zip(*linear_sum_assignment(costs), strict=True)]
 
 
-def _ways(chosen: Sequence[int], ours: _Layers, theirs: _Layers) -> Iterator[Sequence[int]]:
-    """The suspect's layers for the original's: counted from the first, counted from the last if one model is deeper,
-    and found by their singular values, which no change of coordinates moves."""
-    yield chosen
-    if len(ours) != len(theirs):
-        yield [layer - len(ours) + len(theirs) for layer in chosen]
+def _ways(chosen: Sequence[int], ours: _Layers, theirs: _Layers) -> Iterator[Sequence[Sequence[int]]]:
+    """For each of the original's layers, the suspect's that may be its counterpart: counted from the first, counted
+    from the last if one model is deeper, and the nearest by their singular values, which no change of coordinates
+    moves.
+
+    An attacker can add layers that write nothing, so these do not count.
+    """
     frames = [theirs.whole(layer) for layer in range(len(theirs))]
-    yield [int(np.argmin([_apart(ours.whole(layer), frame) for frame in frames])) for layer in chosen]
+    sizes = np.array([float(frame.sizes[0]) if frame.sizes.numel() else 0.0 for frame in frames])
+    active = np.flatnonzero(sizes >= LEAST_SHARE * sizes.max())
+    for shift in dict.fromkeys((0, len(active) - len(ours))):
+        yield [active[[layer + shift]].tolist() if 0 <= layer + shift < len(active) else [] for layer in chosen]
+    apart = np.array([[_apart(ours.whole(layer), frames[other]) for other in active] for layer in chosen])
+    yield active[np.argsort(apart, axis=1)[:, :NEAREST]].tolist()
 
 
 def _apart(one: Frame, other: Frame) -> float:

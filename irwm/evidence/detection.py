@@ -22,7 +22,7 @@ from irwm.evidence.devices import NOT_ENOUGH, on_device
 from irwm.evidence.examination import Aligned, Examination
 from irwm.evidence.finding import ALIGNED, FORMS, FOUND, INCONCLUSIVE, MAPS, NOT_FOUND, Finding, Reading
 from irwm.evidence.fingerprint import Fingerprints
-from irwm.evidence.lineage import with_mark
+from irwm.evidence.lineage import NOT_DERIVED, with_mark
 from irwm.evidence.parallel import in_order
 from irwm.evidence.verdict import judge, judge_both, log10_risk, of_both_places, several_tensors
 from irwm.keys.check_original import check_derivation, check_digest
@@ -49,8 +49,12 @@ NOT_ALL_READ = (
     "So many tensors might be the suspect's embedding that not all of them were read, so no key is ruled out."
 )
 NOT_ALL_OPENED = "Not all weights that came with the suspect could be read, so no key is ruled out."
+NOT_ALL_MATCHED = "The suspect's MLP layers could not be matched with the original's, so no key is ruled out."
 NOT_READ = "not read: "
 NO_NEURONS = "the neurons of the suspect's MLP layers were not compared, so no fingerprint was looked for in them"
+OTHER_NEURONS = (
+    "the neurons of the suspect's MLP layers do not resemble the original's, so no fingerprint was looked for in them"
+)
 NO_EMBEDDING = "it is an adapter without its own embedding, and the rows that were read are the original's"
 
 
@@ -180,11 +184,18 @@ def _with_fingerprint(examination: Examination, key: Key, finding: Finding, fing
 
 
 def _with_neurons(examination: Examination, key: Key, finding: Finding) -> Finding:
-    """The finding, which does not dismiss a key with a fingerprint in neurons that could not be compared."""
-    if finding.verdict != NOT_FOUND or not examination.neurons_failed(key):
+    """The finding, which does not dismiss a key with a fingerprint in neurons that could not be compared, nor one in
+    neurons that a suspect of common descent should have: an attacker can write them in another way."""
+    if finding.verdict != NOT_FOUND:
         return finding
-    verdict, reason = not_all_read(finding.reason, NOT_ALL_OPENED)
-    return replace(finding, verdict=verdict, reason=reason, warnings=(*finding.warnings, NO_NEURONS))
+    if examination.neurons_failed(key):
+        why, warning = NOT_ALL_OPENED, NO_NEURONS
+    elif finding.lineage.status != NOT_DERIVED and examination.neurons_unread(key):
+        why, warning = NOT_ALL_MATCHED, OTHER_NEURONS
+    else:
+        return finding
+    verdict, reason = not_all_read(finding.reason, why)
+    return replace(finding, verdict=verdict, reason=reason, warnings=(*finding.warnings, warning))
 
 
 def detect_ways(
@@ -487,7 +498,7 @@ def not_all_read(reason: str, why: str = NOT_ALL_READ) -> tuple[str, str]:
     """The verdict and its reason if no mark was found in the parts that were read.
 
     Args:
-        why: `NOT_ALL_READ` or `NOT_ALL_OPENED`.
+        why: `NOT_ALL_READ`, `NOT_ALL_OPENED` or `NOT_ALL_MATCHED`.
     """
     return INCONCLUSIVE, f"{why} Result for those that were read: {reason[:1].lower()}{reason[1:]}"
 

@@ -130,6 +130,11 @@ class Examination:
         part = key.fingerprint_at(NEURONS) if NEURONS in self.places else None
         return part is not None and self._neurons.failed(part.derivation.sample_key())
 
+    def neurons_unread(self, key: Key) -> bool:
+        """Whether a key has a fingerprint in neurons, and nothing was read from those of the suspect."""
+        part = key.fingerprint_at(NEURONS) if NEURONS in self.places else None
+        return part is not None and not self._neurons.readable(ALIGNED, part.derivation.sample_key())
+
     @cached_property
     def _neurons(self) -> AlignedNeurons:
         body, model = self.suspect.body, self.original.body

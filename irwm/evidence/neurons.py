@@ -13,13 +13,14 @@ of the others, which prevents "derived", but the neurons still agree, so that th
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
 
 from irwm.alignment.neighbours import nearest
-from irwm.alignment.neurons import SHORTEST, SOUGHT, Known, Pairing, Pairs, every, pairings, unit, varied
+from irwm.alignment.neurons import SOUGHT, Known, Pairing, Pairs, every, leading, pairings, unit, varied
 from irwm.alignment.rows import draw
 from irwm.checkpoint import Checkpoint
 from irwm.errors import CheckpointError
@@ -30,10 +31,14 @@ from irwm.scheme.permutations import permutations
 COUNTERPART = 0.5
 DECOYS = 99
 # By how much the agreement is above the decoys: in unrelated models by less than 0.05, in descendants, for example
-# under noise of one deviation or with 70 % of the weights pruned, by more than 0.5.
+# under noise of one deviation or with 70 % of the weights pruned, by more than 0.4.
 MOST_UNRELATED, CLEAR_AGREEMENT = 0.1, 0.3
 # The least share of the suspect's neurons, by their weights, that has a counterpart, for descent.
 LEAST_WEIGHT = 0.5
+# Directions of the rows g that u and d must not follow from, at most one for so many pairs.
+PAIRS_PER_DIRECTION, MOST_DIRECTIONS = 8, 16
+# The least share of the length of u or d that is left then; less is rounding.
+LEAST_LEFT = 0.05
 # With less above the decoys, further rounds are not worth their time.
 LEAST_PROMISING = 0.005
 
@@ -145,20 +150,22 @@ def _with_decoys(pairing: Pairing, *, one: bool = False) -> list[float]:
     """The median over the pairs of the cosines of u and d, and the same with the pairs in random orders.
 
     An attacker may give u and d of a gated neuron the other sign together, so each of the two cosines counts with the
-    sign of the other.
+    sign of the other. He may also give all g of plain neurons the other sign, with further neurons that compensate, and
+    the rotation turns them back, so the sign of the median does not count there.
 
     Args:
         one: compare only u, without its sign, or d in a plain MLP, which takes a fraction of the time.
     """
     pairs = pairing.pairs
     assert pairs is not None
-    sides = (pairing.theirs, pairs.theirs), (pairing.ours, pairs.ours)
+    sides = (pairing.theirs, pairs.theirs, pairs.turn), (pairing.ours, pairs.ours, pairs.basis)
     gated = pairing.ours.gated
-    both = zip(*(side.rest(ids, one=one) for side, ids in sides), strict=True)
-    # Less what all rows have in common: in many models a few coordinates are large in every row, and any rotation that
-    # turns those of one model to those of the other makes all rows alike.
-    parts = [(unit(varied(a @ pairs.turn)), unit(varied(b @ pairs.basis))) for a, b in both]
-    count = len(parts[0][0])
+    judging = (
+        _judging([part @ turn for part in side.rest(ids, one=one)], side.gates[ids] @ turn, gated)
+        for side, ids, turn in sides
+    )
+    parts = list(zip(*judging, strict=True))
+    count = len(pairs.ours)
     orders = permutations(derive(bytes(32), b"irwm", b"irwm/v1/neurons"), DECOYS, count)
     found = []
     for order in (np.arange(count), *orders):
@@ -168,7 +175,29 @@ def _with_decoys(pairing: Pairing, *, one: bool = False) -> list[float]:
             cosines = [u * d.sign(), d * u.sign()]
         elif gated:
             cosines = [cosines[0].abs()]
-        found.append(float(torch.cat(cosines).median()))
+        median = float(torch.cat(cosines).median())
+        found.append(median if gated else abs(median))
+    return found
+
+
+def _judging(parts: Sequence[torch.Tensor], gates: torch.Tensor, gated: bool) -> list[torch.Tensor]:
+    """What rows u and d, (n, k) each, have that neither all of them have in common nor their rows g have, of length 1.
+
+    In many models a few coordinates are large in every row, and any rotation that turns those of one model to those of
+    the other makes all rows alike. In some, u or d resembles g, or follows from it, and the rotation was fitted to g.
+    """
+    gates = unit(gates)
+    directions, _ = leading(gates, max(1, min(MOST_DIRECTIONS, len(gates) // PAIRS_PER_DIRECTION)))
+    seen = gates @ directions
+    # A sign that u and d share has to be the same in both models for what follows from g.
+    sign = (parts[0] * gates).sum(dim=1, keepdim=True).sign() if gated else torch.ones(len(gates), 1)
+    found = []
+    for part in parts:
+        rows = varied(part) * sign
+        rows = rows - (rows * gates).sum(dim=1, keepdim=True) * gates
+        left = rows - seen @ torch.linalg.lstsq(seen, rows).solution
+        enough = left.norm(dim=1, keepdim=True) >= LEAST_LEFT * part.norm(dim=1, keepdim=True)
+        found.append(torch.where(enough, unit(left), 0.0))
     return found
 
 
@@ -178,5 +207,5 @@ def _weighed(pairing: Pairing, pairs: Pairs) -> float:
     some = torch.as_tensor(draw(len(theirs.gates), SOUGHT))
     near = nearest(ours.gates @ pairs.basis, theirs.gates[some] @ pairs.turn, every(ours.gates), every(some))
     cosines = (unit(theirs.gates[some] @ pairs.turn) * unit(ours.gates[near.best] @ pairs.basis)).sum(dim=1)
-    weights = theirs.weights[some]
-    return float(weights[cosines >= COUNTERPART * pairs.similarity].sum() / weights.sum().clamp_min(SHORTEST))
+    weights = (theirs.weights[some] - theirs.weights[some].max()).exp()
+    return float(weights[cosines >= COUNTERPART * pairs.similarity].sum() / weights.sum())

@@ -11,7 +11,9 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
+from functools import cache
 
+from irwm.families.family import families
 from irwm.families.schema import Layout, Shapes, TensorRef
 
 # For the matrix of g or w: those of u and of the output. Where none of u is named, it is in the same tensor, or the MLP
@@ -111,7 +113,7 @@ def _path(layout: Layout, paths: Iterable[str]) -> str | None:
     """The path of the layers that belong to the embedding: that of layer 0's q, or else the one with most matrices."""
     counts = Counter(paths)
     inside = [path for path in counts if layout.q is not None and layout.q.name.startswith(path) and path]
-    return max(inside or counts, key=lambda path: counts[path], default=None)
+    return max(inside, key=len) if inside else max(counts, key=lambda path: counts[path], default=None)
 
 
 def _of(match: re.Match[str], layout: Layout, shapes: Shapes, width: int) -> Iterator[Neurons]:
@@ -135,7 +137,7 @@ def _of(match: re.Match[str], layout: Layout, shapes: Shapes, width: int) -> Ite
     if fused:
         both = [(0, count // 2), (count // 2, count)]
         every = None
-        if f"{stem}{role}{_INTERLEAVED}" in shapes:
+        if experts and f"{stem}{role}{_INTERLEAVED}" in shapes:
             both, every = [(0, 1), (1, 2)], 2
         gate, up = (TensorRef(match[0], rows, transposed, every) for rows in both)
     else:
@@ -143,16 +145,27 @@ def _of(match: re.Match[str], layout: Layout, shapes: Shapes, width: int) -> Ite
         up = next((TensorRef(each, None, transposed) for each in names if shapes.get(each) == shapes[match[0]]), None)
     down_transposed = shapes[down][-2] != width or (shapes[down][-1] == width and transposed)
     norm = layout.input_norm or layout.embedding_norm
-    gain = _gain(start, shapes, width, post=layout.input_norm is None)
+    gain = _gain(start, shapes, width, layout)
     offset = norm.offset if norm is not None and gain is not None and not path.endswith(_GGUF) else 0.0
     neurons_here = count // 2 if fused else count
     one = Neurons(int(layer), neurons_here, gate, up, TensorRef(down, None, down_transposed), gain, offset)
     yield from (replace(one, expert=number) for number in range(experts[0])) if experts else (one,)
 
 
-def _gain(start: str, shapes: Shapes, width: int, *, post: bool) -> TensorRef | None:
-    names = (*_POST_NORMS, *_NORMS) if post else _NORMS
+def _gain(start: str, shapes: Shapes, width: int, layout: Layout) -> TensorRef | None:
+    known = _known_norm(layout.family)
+    if known is not None and shapes.get(f"{start}{known}.weight") == (width,):
+        return TensorRef(f"{start}{known}.weight")
+    names = (*_POST_NORMS, *_NORMS) if layout.input_norm is None else _NORMS
     here = [norm for norm in names if shapes.get(f"{start}{norm}.weight") == (width,)]
     if f"{start}{_NORM_AFTER}.weight" in shapes and _NORM_BEFORE not in here:
         return None
     return TensorRef(f"{start}{here[0]}.weight") if here else None
+
+
+@cache
+def _known_norm(family: str) -> str | None:
+    """The norm that the MLPs of this family read, if it is known. A tensor that the family does not have, with the name
+    of another family's norm, changes nothing."""
+    anatomy = next((each.anatomy for each in families() if each.name == family), None)
+    return None if anatomy is None else next((name for name, reads in anatomy.norms.items() if reads == "mlp"), None)

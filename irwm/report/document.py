@@ -36,7 +36,7 @@ from irwm.scheme.probabilities import (
     success_probability,
 )
 
-SCHEMA, VERSION = "irwm-report", 21
+SCHEMA, VERSION = "irwm-report", 22
 # Particulars that differ from run to run of the same case.
 TIMINGS = ("Seconds",)
 # Most rows with NaN that are listed; their total number is given too.

@@ -585,7 +585,7 @@ class Examination(OfOneKey):
 
 class ReportSchema(TypedDict):
     name: Literal["irwm-report"]
-    version: Literal[21]
+    version: Literal[22]
 
 
 class Report(Framed, Examination):

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from irwm import Finding
-from irwm.evidence.detection import NOT_ALL_OPENED, NOT_ALL_READ, not_all_read
+from irwm.evidence.detection import NOT_ALL_MATCHED, NOT_ALL_OPENED, NOT_ALL_READ, not_all_read
 from irwm.evidence.finding import NOT_FOUND
 from irwm.evidence.verdict import judge, judge_both
 from irwm.ownership.key_search import Standing
@@ -69,10 +69,11 @@ def judged(finding: Finding, reason: str) -> Finding:
     if word == NOT_FOUND and reason.startswith(NOT_ALL_READ):
         word, said = not_all_read(said)
     judged_finding = judge_both(replace(finding, verdict=word, reason=said))
-    if judged_finding.verdict == NOT_FOUND and reason.startswith(NOT_ALL_OPENED):
-        word, said = not_all_read(judged_finding.reason, NOT_ALL_OPENED)
-        return replace(judged_finding, verdict=word, reason=said)
-    return judged_finding
+    why = next((why for why in (NOT_ALL_OPENED, NOT_ALL_MATCHED) if reason.startswith(why)), None)
+    if judged_finding.verdict != NOT_FOUND or why is None:
+        return judged_finding
+    word, said = not_all_read(judged_finding.reason, why)
+    return replace(judged_finding, verdict=word, reason=said)
 
 
 def others(document: schema.Report) -> Iterator[Claim]:

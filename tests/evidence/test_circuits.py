@@ -15,11 +15,11 @@ from scipy.stats import kstest
 
 import irwm
 from benchmarks.peers.rows import random_model
-from irwm.attacks.equivalence import Step
+from irwm.attacks.equivalence import Step, disguise
 from irwm.attacks.rewrite import rewrite
 from irwm.evidence.circuits import MOST_UNRELATED, circuits
 from irwm.inference.text import default_text
-from tests.evidence.test_neurons import WIDER
+from tests.evidence.rewritten import WIDER, with_idle_layers
 from tests.jobs.test_investigate_adapter import saved_adapter
 
 TURNED = ["rotate", "regain", "map_vo", "reorder_heads", "reorder_neurons", "reorder_tokens"]
@@ -41,15 +41,19 @@ def test_layers_agree_in_any_coordinates(trained: dict[str, Path], tmp_path: Pat
 @pytest.mark.slow
 @pytest.mark.parametrize("step", ["as_llama", "as_mixtral", WIDER])
 def test_layers_agree_in_another_family_and_width(phi3_path: Path, tmp_path: Path, step: Step) -> None:
-    out = irwm.attacks.equivalence.disguise(
-        phi3_path, tmp_path / "x", ["as_llama", *([step] if step != "as_llama" else [])], seed=1
-    )
+    steps = ["as_llama", *([step] if step != "as_llama" else [])]
+    out = disguise(phi3_path, tmp_path / "x", steps, seed=1)
     assert agreement(out, phi3_path) > 0.99
 
 
 @pytest.mark.parametrize("order", [[1, 2, 3], [0, 0, 1, 1], [0, 1, 2, 1, 2, 3]])
 def test_layers_agree_after_others_were_dropped_or_repeated(demo_path: Path, tmp_path: Path, order: list[int]) -> None:
     assert agreement(irwm.attacks.stack_layers(demo_path, tmp_path / "x", order), demo_path) > 0.99
+
+
+def test_layers_agree_although_others_write_nothing(gemma_path: Path, tmp_path: Path) -> None:
+    """Their singular values are nearer to the original's than those of the real layers."""
+    assert agreement(with_idle_layers(gemma_path, tmp_path / "x"), gemma_path) > 0.9
 
 
 def test_layers_agree_although_some_heads_hold_any_numbers(demo_path: Path, tmp_path: Path) -> None:
@@ -106,7 +110,7 @@ def test_layers_of_unrelated_models_do_not_agree(trained: dict[str, Path]) -> No
     for one, other in permutations(models.values(), 2):
         found = circuits(one, other)
         assert found is not None
-        assert found.agreement < 0.07
+        assert found.agreement < 0.09
         assert not found.alike
 
 
@@ -120,11 +124,15 @@ def test_models_from_one_random_start_agree_less_than_descendants(gemma_path: Pa
 
 
 @pytest.mark.slow
-def test_rank_among_the_decoys_is_uniform_for_unrelated_models(gemma_path: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("wider", [False, True])
+def test_rank_among_the_decoys_is_uniform_for_unrelated_models(gemma_path: Path, tmp_path: Path, wider: bool) -> None:
     """The calibration: random weights are exchangeable with their own singular vectors in another order."""
     model, ranks = irwm.open_checkpoint(gemma_path), []
     for seed in range(60):
-        found = circuits(irwm.open_checkpoint(random_model(gemma_path, tmp_path / str(seed), seed)), model)
+        suspect = random_model(gemma_path, tmp_path / str(seed), seed)
+        if wider:
+            suspect = disguise(suspect, tmp_path / f"{seed}-wider", [WIDER], seed=seed)
+        found = circuits(irwm.open_checkpoint(suspect), model)
         assert found is not None
         ranks.append(float((found.decoys < found.agreement).mean()))
     assert kstest(ranks, "uniform").pvalue > 1e-3

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
@@ -16,14 +17,16 @@ from scipy import stats
 import irwm
 from irwm.attacks.equivalence import disguise
 from irwm.errors import KeyMismatchError, MarginError
-from irwm.evidence.detection import NO_NEURONS
+from irwm.evidence.detection import NO_NEURONS, NOT_ALL_MATCHED, OTHER_NEURONS
 from irwm.inference.text import default_text
 from irwm.keys.neurons import rows_of
 from irwm.release.neurons import NoisyNeurons
+from irwm.report.verify import verify_report
 from irwm.scheme.parameters import NEURONS, PLACES, many_recipients, one_owner
 from irwm.tracing import Tracing, trace_each
-from tests.evidence.replaced import with_negated_gates, without_matrices
-from tests.evidence.test_neurons import WIDER
+from tests.evidence.replaced import without_matrices
+from tests.evidence.rewritten import WIDER, opposed, split_at_random, with_negated_gates
+from tests.jobs.recipients import given_out, jobs_of, make_keys, new_vault, put_in_vault, request, run_here, succeeded
 from tools.hub import ADDRESS, Hub, put
 
 NAMES = ("Ann", "Bob", "Cleo")
@@ -84,6 +87,8 @@ DISGUISES: dict[str, Callable[[Path, Path], Path]] = {
     ),
     "wider": lambda source, out: disguise(source, out, [WIDER, "rotate"], seed=1),
     "negated gates": with_negated_gates,
+    "opposed neurons": opposed,
+    "split neurons": split_at_random,
     "GGUF": lambda source, out: irwm.attacks.to_gguf(source, out, "Q4_0"),
     "layers exchanged": lambda source, out: irwm.attacks.stack_layers(source, out, [1, 0]),
     "a layer repeated": lambda source, out: irwm.attacks.stack_layers(source, out, [0, 0, 1]),
@@ -255,3 +260,45 @@ def test_copies_that_were_averaged_name_each_recipient(copies, tmp_path: Path) -
     found = traced(without_matrices(mixed, tmp_path / "suspect"), model, keys)
     assert {trace.recipient for trace in found.named} == {"Bob", "Cleo"}
     assert found.colluders == pytest.approx(2, abs=0.2)
+
+
+@pytest.fixture
+def with_public_embedding(copies, tmp_path: Path) -> Path:
+    """A release with almost the original's embedding, and with neurons that do not resemble the original's."""
+    model, _, copy = copies("gemma")
+    suspect, random = tmp_path / "suspect", torch.Generator().manual_seed(1)
+    shutil.copytree(copy, suspect, ignore=shutil.ignore_patterns("SHA256SUMS"))
+    ours, tensors = (load_file(folder / "model.safetensors") for folder in (model.path, suspect))
+    for name, values in tensors.items():
+        noise = torch.randn(values.shape, generator=random) * values.float().std()
+        if "embed_tokens" in name:
+            tensors[name] = (ours[name] + 0.02 * noise).to(values.dtype)
+        elif ".mlp." in name:
+            tensors[name] = noise.to(values.dtype)
+    save_file(tensors, suspect / "model.safetensors", metadata={"format": "pt"})
+    return suspect
+
+
+def test_no_key_is_dismissed_if_only_the_embedding_is_the_originals(copies, with_public_embedding: Path) -> None:
+    model, keys, _ = copies("gemma")
+    found = irwm.detect(irwm.open_checkpoint(with_public_embedding), model, keys[1])
+    assert (found.verdict, found.lineage.status) == ("inconclusive", "derived")
+    assert found.reason.startswith(NOT_ALL_MATCHED)
+    assert OTHER_NEURONS in found.warnings
+
+
+@pytest.mark.slow
+def test_its_report_says_so_and_can_be_verified(copies, with_public_embedding: Path, tmp_path: Path) -> None:
+    model, _, _ = copies("gemma")
+    keys = make_keys(model, NAMES, many_recipients(model.hidden_size))
+    vault = new_vault(tmp_path / "home")
+    jobs = jobs_of(vault)
+    put_in_vault(vault, keys)
+    job = succeeded(run_here("investigate", request(model.path, None, suspect=str(with_public_embedding)), vault, jobs))
+    report = given_out(jobs, job.id, tmp_path / "report") / job.result["json"]
+    document = json.loads(report.read_text(encoding="utf-8"))
+    assert document["verdict"]["word"] == "inconclusive"
+    assert document["verdict"]["mark_reason"].startswith(NOT_ALL_MATCHED)
+    assert OTHER_NEURONS in document["verdict"]["warnings"]
+    checked = verify_report(report, irwm.open_checkpoint(with_public_embedding), model, keys=keys)
+    assert [check for check in checked.checks if check.ok is False] == []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from itertools import permutations
 from pathlib import Path
@@ -13,15 +14,23 @@ from safetensors.torch import load_file, save_file
 import irwm
 from benchmarks.peers.rows import random_model
 from irwm.attacks.equivalence import Step, disguise
+from irwm.attacks.equivalence.draft import generator
 from irwm.attacks.rewrite import rewrite
 from irwm.evidence.neurons import MOST_UNRELATED, NeuronMatch, match_neurons
 from irwm.inference.loading import open_model
 from irwm.inference.text import default_text
-from tests.evidence.replaced import with_negated_gates
+from tests.evidence.rewritten import (
+    WIDER,
+    negated,
+    opposed,
+    split_at_random,
+    with_negated_gates,
+    with_powers_of_two,
+    with_tensors,
+)
 from tools.copies import write_embedding
 
 ROTATED = ["rotate", "regain", "map_vo", "reorder_heads", "add_neurons", "reorder_neurons"]
-WIDER: Step = ("widen", {"share": 1.0, "size": 10.0})
 
 
 def match(suspect: Path, model: Path) -> NeuronMatch:
@@ -77,7 +86,7 @@ def test_neurons_are_found_in_a_narrower_stream(
 ) -> None:
     found = match(irwm.attacks.cut_width(trained[name], tmp_path / "x", share, default_text()), trained[name])
     assert found.derived
-    assert found.agreement > 0.85
+    assert found.agreement > 0.8
 
 
 DAMAGE: dict[str, Callable[[Path, Path], Path]] = {
@@ -95,7 +104,7 @@ DAMAGE: dict[str, Callable[[Path, Path], Path]] = {
 def test_neurons_are_found_after_damage(trained: dict[str, Path], tmp_path: Path, name: str, damage: str) -> None:
     found = match(DAMAGE[damage](trained[name], tmp_path / "x"), trained[name])
     assert found.derived
-    assert found.agreement > 0.5
+    assert found.agreement > 0.45
 
 
 def test_neurons_of_unrelated_models_do_not_agree(trained: dict[str, Path]) -> None:
@@ -136,18 +145,121 @@ def test_neurons_that_compute_nothing_do_not_show_descent(gemma_path: Path, tmp_
     assert not found.derived
 
 
-def test_negated_gates_do_not_hide_the_other_neurons(phi3_path: Path, tmp_path: Path) -> None:
-    """Most of the suspect's neurons are then new, so lineage cannot tell; but it does not clear."""
-    out = with_negated_gates(phi3_path, tmp_path / "x")
+def require_all(found: NeuronMatch) -> None:
+    assert found.derived
+    assert found.agreement > 0.99
+    assert (found.ours, round(found.theirs, 2)) == (1.0, 1.0)
+
+
+def require_same_function(one: Path, other: Path) -> None:
     ids = torch.arange(5, 60)[None]
     with torch.no_grad():
-        logits = [open_model(folder).model(input_ids=ids).logits.float() for folder in (phi3_path, out)]
+        logits = [open_model(folder).model(input_ids=ids).logits.float() for folder in (one, other)]
     assert (logits[0] - logits[1]).abs().max() < 0.03 * logits[0].abs().max()
-    found = match(disguise(out, tmp_path / "y", ["rotate", "regain"], seed=1), phi3_path)
+
+
+@pytest.mark.parametrize(
+    ("name", "rewrite"),
+    [
+        ("gemma", opposed),
+        ("gemma", with_powers_of_two),
+        ("phi3", split_at_random),
+        ("gpt2", opposed),
+        ("gpt2", split_at_random),
+    ],
+)
+def test_neurons_that_are_written_in_another_way_are_found(
+    trained: dict[str, Path], tmp_path: Path, name: str, rewrite: Callable[[Path, Path], Path]
+) -> None:
+    out = rewrite(trained[name], tmp_path / "x")
+    require_same_function(trained[name], out)
+    found = match(disguise(out, tmp_path / "y", ["reorder_neurons", "rotate"], seed=1, dtype="float32"), trained[name])
+    require_all(found)
+
+
+@pytest.mark.parametrize(
+    ("name", "rewrite"), [("phi3", with_negated_gates), ("gemma", with_negated_gates), ("gpt2", negated)]
+)
+def test_negated_neurons_do_not_clear(
+    trained: dict[str, Path], tmp_path: Path, name: str, rewrite: Callable[[Path, Path], Path]
+) -> None:
+    """Most of the suspect's neurons are then new, so lineage cannot tell."""
+    out = rewrite(trained[name], tmp_path / "x")
+    require_same_function(trained[name], out)
+    found = match(disguise(out, tmp_path / "y", ["rotate"], seed=1, dtype="float32"), trained[name])
     assert found.alike
     assert found.agreement > 0.9
     assert found.ours > 0.6
     assert not found.derived
+
+
+UNUSED: dict[str, tuple[str, str, tuple[int, ...]]] = {
+    "a norm of another family": ("gemma", "model.layers.{}.ffn_norm.weight", (128,)),
+    "a norm after the MLP": ("phi3", "model.layers.{}.post_feedforward_layernorm.weight", (128,)),
+    "a norm, GPT-2": ("gpt2", "transformer.h.{}.mlp_norm.weight", (128,)),
+    "a bias of experts": ("phi3", "model.layers.{}.mlp.gate_up_proj_bias", (768,)),
+}
+
+
+@pytest.mark.parametrize("what", UNUSED)
+def test_tensors_that_the_model_does_not_have_change_nothing(
+    trained: dict[str, Path], tmp_path: Path, what: str
+) -> None:
+    name, tensor, shape = UNUSED[what]
+    drawn = {tensor.format(layer): 5 * torch.randn(shape, generator=generator(layer)) for layer in range(2)}
+    out = with_tensors(trained[name], tmp_path / "x", drawn)
+    require_same_function(trained[name], out)
+    require_all(match(out, trained[name]))
+
+
+def test_matrices_outside_the_layers_change_nothing(gemma_path: Path, tmp_path: Path) -> None:
+    shapes = {"gate_proj": (64, 128), "up_proj": (64, 128), "down_proj": (128, 64)}
+    drawn = {
+        f"model.{layer}.mlp.{role}.weight": torch.randn(shape, generator=generator(layer))
+        for layer in range(9)
+        for role, shape in shapes.items()
+    }
+    out = with_tensors(gemma_path, tmp_path / "x", drawn)
+    require_all(match(out, gemma_path))
+
+
+@pytest.mark.parametrize("share", [0.7, 1.0])
+def test_unrelated_models_whose_rows_resemble_their_own_g_do_not_agree(
+    gemma_path: Path, tmp_path: Path, share: float
+) -> None:
+    """u and d of each neuron are its g, or near to it: a rotation that was fitted to g turns them as well."""
+    models = []
+    for seed in (1, 2):
+        file = random_model(gemma_path, tmp_path / str(seed), seed) / "model.safetensors"
+        tensors, random = load_file(file), generator(seed)
+        for name in [name for name in tensors if "gate_proj" in name]:
+            g = torch.nn.functional.normalize(tensors[name].float())
+            for role in ("up_proj", "down_proj"):
+                other = torch.nn.functional.normalize(torch.randn(g.shape, generator=random))
+                rows = share * g + (1 - share**2) ** 0.5 * other
+                tensors[name.replace("gate_proj", role)] = (rows if role == "up_proj" else rows.T).contiguous()
+        save_file(tensors, file, metadata={"format": "pt"})
+        models.append(file.parent)
+    assert not match(models[0], models[1]).alike
+
+
+def test_neurons_that_cancel_are_not_compared(gemma_path: Path, tmp_path: Path) -> None:
+    """The original's neurons in an unrelated model, twice, with outputs of opposite signs: they have no effect."""
+    ours, out = load_file(gemma_path / "model.safetensors"), random_model(gemma_path, tmp_path / "x", 1)
+    file = out / "model.safetensors"
+    tensors = load_file(file)
+    for name in list(tensors):
+        if ".mlp." in name:
+            columns = name.endswith("down_proj.weight")
+            planted = [ours[name], -ours[name] if columns else ours[name]]
+            tensors[name] = torch.cat([tensors[name], *planted], dim=int(columns)).contiguous()
+        elif "post_attention_layernorm" in name:
+            tensors[name] = ours[name]
+    config = json.loads((out / "config.json").read_text(encoding="utf-8"))
+    config["intermediate_size"] *= 3
+    (out / "config.json").write_text(json.dumps(config), encoding="utf-8")
+    save_file(tensors, file, metadata={"format": "pt"})
+    assert not match(out, gemma_path).alike
 
 
 def test_new_embedding_in_the_old_layers_is_derived(gemma_path: Path, tmp_path: Path) -> None:

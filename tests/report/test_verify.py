@@ -161,9 +161,9 @@ CHANGES: dict[str, tuple[Change, dict[str, str]]] = {
     "JSON without a schema": (json_of(b"{}"), {"files": "report.json", "document": ""}),
     "nested lists": (json_of(b"[" * 200_000), {"files": "report.json", "document": ""}),
     "another version": (json_of(SCHEMA % b"99}}"), {"files": "report.json", "document": ""}),
-    "a schema alone": (json_of(SCHEMA % b"21}}"), {"files": "report.json", "document": "does not have"}),
+    "a schema alone": (json_of(SCHEMA % b"22}}"), {"files": "report.json", "document": "does not have"}),
     "parts of other types": (
-        json_of(SCHEMA % b'21}, "items": [], "status": 7, "reading": "x"}'),
+        json_of(SCHEMA % b'22}, "items": [], "status": 7, "reading": "x"}'),
         {"files": "report.json", "document": "does not have"},
     ),
     "a name twice": (

@@ -80,7 +80,7 @@ def main() -> int:
         path = next(each for each in path.glob("report*.json") if not each.name.endswith(".signature.json"))
     data = path.read_bytes()
     report = strict_json(data)
-    ledger.check("report: schema", report["schema"], {"name": "irwm-report", "version": 21})
+    ledger.check("report: schema", report["schema"], {"name": "irwm-report", "version": 22})
     ledger.holds(
         "report: canonical spelling", data == (json.dumps(report, ensure_ascii=True, indent=1) + "\n").encode()
     )

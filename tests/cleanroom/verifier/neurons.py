@@ -56,10 +56,8 @@ class Neurons:
 
     def differences(self, suspect: Checkpoint) -> np.ndarray:
         """The differences of a suspect whose neurons are in their places."""
-        theirs, moved = (
-            Neurons(suspect, self.key).rows,
-            NotImplementedError("this verifier reads neurons only in place"),
-        )
+        theirs = Neurons(suspect, self.key).rows
+        moved = NotImplementedError("this verifier reads neurons only in place")
         if theirs.shape != self.rows.shape:
             raise moved
         along, own = (theirs * self.rows).sum(1), (self.rows**2).sum(1)

@@ -31,7 +31,7 @@ from benchmarks.adaptive.attacker import Attacker, planned
 from benchmarks.disguises import models
 from benchmarks.peers.rows import random_model
 from benchmarks.robustness import noise
-from benchmarks.unrelated import APART, WORD_VECTORS, make_all, recipe_of
+from benchmarks.unrelated import APART, MODELS, WORD_VECTORS, make_all, recipe_of, recipes
 from benchmarks.written import write_table
 from irwm.attacks.rewrite import rewrite
 from irwm.errors import IrwmError
@@ -41,7 +41,6 @@ from irwm.evidence.lineage import DERIVED, NOT_DERIVED, lineage
 from irwm.evidence.neurons import match_neurons
 from irwm.evidence.unrelated import DESCENDANT, UNRELATED, Kept, agreement_of
 
-MODELS = Path("build", "unrelated")
 ORIGINALS = ("demo", "gemma", "phi3")
 # Unrelated models resemble this one most: its embedding is also its output head.
 MOST_LIKE, OTHERS = "gemma", ("demo", "phi3")
@@ -382,7 +381,7 @@ def main() -> None:
     parser.add_argument("--saved", type=Path, help="file that stores the comparisons")
     parser.add_argument("--write", action="store_true", help="write the package's file and the table")
     options = parser.parse_args()
-    make_all(options.models)
+    make_all(options.models, recipes())
     torch.set_num_threads(1)
     comparison, saved = Comparison(), Saved(options.saved)
     with tempfile.TemporaryDirectory() as work:

@@ -17,8 +17,9 @@ import json
 import math
 import shutil
 import time
-from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -35,11 +36,14 @@ from tools.train_small import DEMO, small_model
 # An unrelated model has its own random start. A model from our random start is a relative, with any text.
 APART, SAME_START = "trained apart", "same random start"
 RECIPE = "recipe.json"
+MODELS = Path("build", "unrelated")
 WORD_VECTORS = "word vectors"
 # Word vectors: share of the documents read, and the exponent that smooths the frequencies of the neighbours.
 READ_SHARE, SMOOTHING = 0.8, 0.75
 # Tokens of a step: small steps are the most efficient for their time.
 WINDOWS, LENGTH = 4, 128
+# Number of layers of `deep` models.
+DEPTH = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +64,7 @@ class Recipe:
         learning_rate: peak learning rate.
         window: greatest distance between tokens that word vectors count as neighbours.
         power: exponent of the singular values in word vectors.
+        layers: number of layers.
     """
 
     name: str
@@ -74,6 +79,7 @@ class Recipe:
     learning_rate: float = 4e-3
     window: int = 0
     power: float = 0.0
+    layers: int = 2
 
 
 def recipes() -> list[Recipe]:
@@ -102,7 +108,28 @@ def recipes() -> list[Recipe]:
         for i, (width, window, power) in enumerate(((256, 1, 0.5), (384, 2, 0.0), (384, 1, 0.5)))
     ]
     first = [*made[:16], *same[:4], long[0], *made[16:28], *vectors, *wide]
-    return [*first, *same[4:5], *made[28:], *same[5:], *long[1:]]
+    return [*first, *same[4:5], *made[28:], *same[5:], *long[1:], *deep(), *_like_demo()]
+
+
+def of_demo() -> list[Recipe]:
+    """Return the recipes of models of the demo model's shape."""
+    return [each for each in recipes() if each.family == "demo"]
+
+
+def _like_demo() -> list[Recipe]:
+    return [Recipe(f"demo-{seed}", APART, "demo", 256, False, seed, seed, "all", 800) for seed in (3001, 3002)]
+
+
+def deep() -> list[Recipe]:
+    """Return the recipes of models of one shape, deep enough to remove or add layers (`benchmarks.surgery`)."""
+    texts = ("all", "even", "odd", "prose", "source")
+    return [
+        replace(
+            _apart(2000 + i, "llama", 128, i % 2 == 0, texts[i % len(texts)], 800 if i < 25 or i % 4 == 0 else 320),
+            layers=DEPTH,
+        )
+        for i in range(120)
+    ]
 
 
 def _vectors(seed: int, width: int, text: str, window: int, power: float) -> Recipe:
@@ -121,12 +148,15 @@ def recipe_of(folder: Path) -> Recipe:
 
 
 class Maker:
-    """The text, encoded once for all models."""
+    """The text, encoded on first use and once for all models."""
 
     def __init__(self) -> None:
         self.tokenizer: Any = AutoTokenizer.from_pretrained(DEMO)
+
+    @cached_property
+    def _text(self) -> tuple[list[np.ndarray], list[np.ndarray]]:
         corpus = build_corpus()
-        self._prose, self._source = (encode(self.tokenizer, each) for each in (corpus.train_prose, corpus.train_source))
+        return encode(self.tokenizer, corpus.train_prose), encode(self.tokenizer, corpus.train_source)
 
     def make(self, recipe: Recipe, out: Path) -> float:
         """Make a model and write its folder, the recipe last. Return the last step's loss, NaN for word vectors."""
@@ -135,7 +165,7 @@ class Maker:
             model: Any = new_model(self.tokenizer)
         else:
             family = "gemma" if recipe.family == WORD_VECTORS else recipe.family
-            model = small_model(family, self.tokenizer, recipe.width, recipe.tied)
+            model = small_model(family, self.tokenizer, recipe.width, recipe.tied, recipe.layers)
         loss = math.nan
         if recipe.steps:
             loss = train(model, self._batches(recipe), recipe.steps, recipe.learning_rate, report=False)
@@ -172,11 +202,11 @@ class Maker:
         return rows / lengths.median()
 
     def _read(self, recipe: Recipe) -> list[np.ndarray]:
-        prose, source = self._part(self._prose, recipe.text), self._part(self._source, recipe.text)
+        prose, source = (self._part(each, recipe.text) for each in self._text)
         return {"prose": prose, "source": source}.get(recipe.text, prose + source)
 
     def _batches(self, recipe: Recipe) -> Iterator[torch.Tensor]:
-        prose, source = self._part(self._prose, recipe.text), self._part(self._source, recipe.text)
+        prose, source = (self._part(each, recipe.text) for each in self._text)
         if recipe.text == "prose":
             source = []
         if recipe.text == "source":
@@ -190,12 +220,12 @@ class Maker:
         return documents if start is None else documents[start::2]
 
 
-def make_all(folder: Path, minutes: float = math.inf) -> None:
+def make_all(folder: Path, wanted: Iterable[Recipe], minutes: float = math.inf) -> None:
     """Make the models that `folder` lacks, each below it under its name, and start no other after so many minutes."""
     torch.set_num_threads(1)
     started = time.monotonic()
     maker = Maker()
-    for recipe in recipes():
+    for recipe in wanted:
         out = folder / recipe.name
         if (out / RECIPE).exists() and recipe_of(out) == recipe:
             continue
@@ -210,7 +240,7 @@ def main() -> None:
     parser.add_argument("folder", type=Path)
     parser.add_argument("--minutes", type=float, default=40)
     options = parser.parse_args()
-    make_all(options.folder, options.minutes)
+    make_all(options.folder, recipes(), options.minutes)
 
 
 if __name__ == "__main__":

@@ -60,10 +60,10 @@ def phi3(tokenizer: PreTrainedTokenizerFast) -> PreTrainedModel:
 
 
 def small_model(
-    family: str, tokenizer: PreTrainedTokenizerFast, width: int = 128, tied: bool = True
+    family: str, tokenizer: PreTrainedTokenizerFast, width: int = 128, tied: bool = True, layers: int = 2
 ) -> PreTrainedModel:
-    """Return a "gemma", "phi3" or "llama" model with random weights, two layers and four heads."""
-    shape = _shape(tokenizer, width) | {"tie_word_embeddings": tied}
+    """Return a "gemma", "phi3" or "llama" model with random weights and four heads."""
+    shape = _shape(tokenizer, width) | {"tie_word_embeddings": tied, "num_hidden_layers": layers}
     if family == "gemma":
         return GemmaForCausalLM(GemmaConfig(num_key_value_heads=1, **shape))
     if family == "llama":

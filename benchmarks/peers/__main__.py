@@ -1,9 +1,9 @@
 """The table: rows are disguises, columns are methods, ours last.
 
-    python -m benchmarks.peers [--write] [--unrelated DIR ...] [--siblings DIR ...] [--random 8] [--only TEXT]
-        [--model DIR]
+    python -m benchmarks.peers [--write] [--models build/unrelated] [--random 8] [--only TEXT] [--model DIR]
 
-Prints Markdown; `--write` puts it into docs/peers.md. PROVENANCEKIT names the Cisco kit's program (`cisco`).
+Prints Markdown; `--write` puts it into docs/peers.md. Trained unrelated models are those of the demo
+model's shape in `benchmarks.unrelated`, which are made first. PROVENANCEKIT names the Cisco kit's program (`cisco`).
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from benchmarks.peers.columns import Column, Ours, columns, releases
 from benchmarks.peers.rows import ROWS, Row, random_model, with_names
 from benchmarks.peers.score import Score
 from benchmarks.sources import digest
+from benchmarks.unrelated import APART, MODELS, SAME_START, make_all, of_demo
 from benchmarks.written import stamp
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -36,9 +37,8 @@ compares it with the original. All disguises before the quantised ones preserve 
 means a folder without a tokenizer: methods that need the token of each row then assume equal ids for equal tokens.
 
 A cell is the method's decision and its own similarity. **derived** and **found** are printed bold. The reasons for
-*cannot run* are below. The methods answer different questions: HuRef, AWM, CSU, MATCH, the Cisco kit and our lineage
-decide whether one model comes from the other. EmMark, Fernandez and our mark decide whose copy it is, each on its own
-release.
+*cannot run* are below. The methods answer different questions: EmMark, Fernandez and our mark decide whose copy it is,
+each on its own release; all others decide whether one model comes from the other.
 
 The methods of the papers are our own implementations from their equations, checked against the authors' code if it
 runs (`tests/peers/`). Choices that a paper leaves open favour the peer. One small model is not representative: on
@@ -54,6 +54,7 @@ them relatives is not an error of CSU, which tests whether two models were made 
 def main() -> None:
     options = _options()
     started = time.monotonic()
+    make_all(options.models, of_demo())
     with tempfile.TemporaryDirectory() as folder:
         work = Path(folder)
         ours = Ours(options.model, work / "release", SECRET)
@@ -75,8 +76,7 @@ def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--write", action="store_true", help="write docs/peers.md")
     parser.add_argument("--model", type=Path, default=ROOT / "assets" / "demo", help="the original")
-    parser.add_argument("--unrelated", type=Path, nargs="*", default=[], help="separately trained models")
-    parser.add_argument("--siblings", type=Path, nargs="*", default=[], help="trained from the same random start")
+    parser.add_argument("--models", type=Path, default=MODELS, help="the folder of benchmarks.unrelated")
     parser.add_argument("--random", type=int, default=8, help="number of random models")
     parser.add_argument("--only", default="", help="only rows whose label contains this text")
     return parser.parse_args()
@@ -120,8 +120,8 @@ def _unrelated(options: argparse.Namespace, methods: tuple[Column, ...], work: P
     """Return how many unrelated models each method calls derived."""
     groups = {
         "random weights": [random_model(options.model, work / f"random-{i}", i) for i in range(options.random)],
-        "trained separately": options.unrelated,
-        "trained separately from our random start": options.siblings,
+        "trained separately": [options.models / each.name for each in of_demo() if each.kind == APART],
+        "trained from our random start": [options.models / each.name for each in of_demo() if each.kind == SAME_START],
     }
     lines = ["", "## Unrelated models", "", UNRELATED, "", *_head("the suspect", methods)]
     for name, folders in groups.items():

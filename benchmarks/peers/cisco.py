@@ -7,9 +7,8 @@ anchors, norm gains, energy by layer, row norms, sampled weights), counts as der
 architecture are a "Confirmed Match" with any weights. `score` is the published decision, including the gate;
 `score_weights` is the identity score alone, so that the gate does not hide it.
 
-It requires Python 3.12 or newer, unlike this project. `python -m benchmarks.peers.cisco ENV` makes the environment with
-the running Python and prints the program to set in PROVENANCEKIT. Version 1.0.0 also runs on Python 3.11 if pip ignores
-the requirement; the command then does this and prints a note.
+It requires Python 3.12 or newer, unlike this project. `python3.12 -m benchmarks.peers.cisco ENV` makes the environment
+with the running Python and prints the program to set in PROVENANCEKIT.
 
 The kit stops if a folder has no tokenizer. In its favour it then gets the original's, as if ids still meant the same
 tokens.
@@ -100,12 +99,9 @@ def install(folder: Path) -> Path:
     """Make an environment with the kit and return its program."""
     venv.create(folder, with_pip=True)
     binaries = folder / ("Scripts" if os.name == "nt" else "bin")
-    overlook = ["--ignore-requires-python"] if sys.version_info < (3, 12) else []
-    subprocess.run([binaries / "python", "-m", "pip", "install", "--quiet", *overlook, PACKAGE], check=True)
+    subprocess.run([binaries / "python", "-m", "pip", "install", "--quiet", PACKAGE], check=True)
     return binaries / ("provenancekit.exe" if os.name == "nt" else "provenancekit")
 
 
 if __name__ == "__main__":
-    if sys.version_info < (3, 12):
-        print("The kit requires Python 3.12; installing it on this older version anyway.", file=sys.stderr)
     print(f"{PROGRAM}={install(Path(sys.argv[1]))}")

@@ -7,7 +7,20 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import irwm
-from benchmarks.peers import awm, cisco, csu, emmark, fernandez, huref, match
+from benchmarks.peers import (
+    awm,
+    cisco,
+    csu,
+    emmark,
+    fernandez,
+    ghostspec,
+    huref,
+    match,
+    mdir,
+    reef,
+    seedprints,
+    self_,
+)
 from benchmarks.peers.score import Score, cannot
 
 Scorer = Callable[[Path, Path], Score]
@@ -75,8 +88,8 @@ class Ours:
         return Score(share, p, "derived" if marked else "not derived", f"{found.verdict}: {found.reason}")
 
 
-def columns(ours: Ours) -> tuple[Column, ...]:
-    """Return all methods, in the order of the table."""
+def of_descent() -> tuple[Column, ...]:
+    """Return the peers that decide whether a model descends from another."""
     return (
         Column(
             "HuRef",
@@ -111,6 +124,63 @@ def columns(ours: Ours) -> tuple[Column, ...]:
             "inputs drawn from tokens that both vocabularies have.",
         ),
         Column(
+            "MDIR",
+            mdir.score,
+            "The orthogonal map between the embeddings, and between heads in each pair of layers, and how close it is "
+            "to a signed permutation: Zhang and Goldstein, 2025, arXiv:2508.06309. Value: trace of the map with the "
+            "smallest p, as a share of its maximum; derived below p = 1e-6 (no level is known to us). The bound on p "
+            "is our derivation; the authors' code could not be obtained.",
+        ),
+        Column(
+            "GhostSpec",
+            ghostspec.score,
+            "Singular values of attention's products, layers matched in order: Wang et al., AAAI 2026, "
+            "arXiv:2511.06390. Value: mean cosine of the matched layers' spectra; derived above "
+            f"{ghostspec.THRESHOLD} (no threshold is known to us; the authors' code could not be obtained). In its "
+            "favour: layers of models of different depth are matched without a penalty.",
+        ),
+        Column(
+            "SELF",
+            self_.score,
+            "Singular values and eigenvalues of attention's products, layer by layer: Zhang and Zheng, 2025, "
+            f"arXiv:2512.03620. Value: 1 minus the relative distance; derived above {self_.THRESHOLD}. The paper's "
+            "decision comes from a network trained for each owner; this is the distance in the authors' code, which "
+            "needs no training.",
+        ),
+        Column(
+            "REEF",
+            reef.score,
+            "Centred kernel alignment of hidden states on the same statements: Zhang et al., ICLR 2025, "
+            f"arXiv:2410.14273. It runs both models; derived above {reef.THRESHOLD}, as in the paper. In its favour: "
+            "the suspect's layer is the one that agrees most.",
+        ),
+        Column(
+            "SeedPrints",
+            seedprints.score,
+            "Kendall's tau of hidden states on random tokens, in the least active coordinates: Tong et al., ICLR 2026, "
+            f"arXiv:2509.26404. It runs both models; derived below p = {seedprints.LEVEL}, as in the paper. In its "
+            "favour: tokens are matched by string. It reads fewer and shorter sequences than the authors do.",
+        ),
+        Column(
+            "Cisco kit",
+            cisco.score,
+            "The decision of cisco-ai-provenance-kit 1.0.0: models of equal architecture match before any weight is "
+            "read, others above 0.75. The vendor's own program, run separately. In its favour: a folder without a "
+            "tokenizer, which it refuses, gets the original's.",
+        ),
+        Column(
+            "Cisco kit, weights",
+            cisco.score_weights,
+            "The same program's identity score alone, above the same 0.75, which compares the weights.",
+        ),
+    )
+
+
+def columns(ours: Ours) -> tuple[Column, ...]:
+    """Return all methods, in the order of the table."""
+    return (
+        *of_descent(),
+        Column(
             "EmMark",
             emmark.score,
             "A separate watermark: Zhang & Koushanfar, DAC 2024, arXiv:2402.17938. Its release is the original "
@@ -130,18 +200,6 @@ def columns(ours: Ours) -> tuple[Column, ...]:
             "is lost when someone else transforms the model in the same way. In its favour: its copy is float32.",
             watermark="fernandez",
             says="found",
-        ),
-        Column(
-            "Cisco kit",
-            cisco.score,
-            "The decision of cisco-ai-provenance-kit 1.0.0: models of equal architecture match before any weight is "
-            "read, others above 0.75. The vendor's own program, run separately. In its favour: a folder without a "
-            "tokenizer, which it refuses, gets the original's.",
-        ),
-        Column(
-            "Cisco kit, weights",
-            cisco.score_weights,
-            "The same program's identity score alone, above the same 0.75, which compares the weights.",
         ),
         Column(
             "ours: lineage",

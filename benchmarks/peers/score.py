@@ -40,10 +40,10 @@ def above(value: float, threshold: float, what: str) -> Score:
     return Score(value, None, "derived" if derived else "not derived", reason)
 
 
-def significant(value: float, p: float, what: str) -> Score:
+def significant(value: float, p: float, what: str, level: float = LEVEL) -> Score:
     """Return the score of a method with a p-value."""
-    derived = p < LEVEL
-    reason = f"{what} {value:.4f}, p = {p:.3g}, {'below' if derived else 'not below'} {LEVEL:g}"
+    derived = p < level
+    reason = f"{what} {value:.4f}, p = {p:.3g}, {'below' if derived else 'not below'} {level:g}"
     return Score(value, p, "derived" if derived else "not derived", reason)
 
 

@@ -144,7 +144,8 @@ def mark_by_itself(finding: Finding) -> str:
     """The result of the rank rule for the likeliest recipient's mark if it is not found."""
     return (
         f"on its own, the likeliest recipient’s mark gives the verdict {finding.verdict} ({finding.count} of "
-        f"{finding.present} positions); mixing copies weakens a mark, and the overall verdict rests on the noise"
+        f"{finding.present} positions); the noise survives more changes than a mark, and the overall verdict rests on "
+        "it"
     )
 
 

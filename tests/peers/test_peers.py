@@ -8,22 +8,42 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import ModuleType
 
+import numpy as np
 import pytest
 import torch
 
 import irwm
-from benchmarks.peers import awm, cisco, csu, emmark, fernandez, huref, match
+from benchmarks.peers import (
+    awm,
+    cisco,
+    csu,
+    emmark,
+    fernandez,
+    ghostspec,
+    huref,
+    match,
+    mdir,
+    reef,
+    seedprints,
+    self_,
+)
 from benchmarks.peers.weights import load, shared_tokens
 from irwm.attacks.equivalence import disguise
 from irwm.inference.loading import open_weights
 
-LINEAGE = [huref, awm, csu, match]
-names = [module.__name__.rsplit(".", 1)[1] for module in LINEAGE]
+LINEAGE = [huref, awm, csu, match, seedprints]
+# A random model is not near zero for these.
+POSITIVE = [mdir, ghostspec, self_, reef]
+
+
+def _names(modules: list[ModuleType]) -> list[str]:
+    return [module.__name__.rsplit(".", 1)[1] for module in modules]
 
 
 @pytest.mark.sweep
-@pytest.mark.parametrize("peer", LINEAGE, ids=names)
+@pytest.mark.parametrize("peer", LINEAGE, ids=_names(LINEAGE))
 def test_a_copy_scores_one_and_an_unrelated_model_near_zero(peer, demo_path: Path, unrelated: Path) -> None:
     score = peer.score(demo_path, demo_path)
     assert score.value == pytest.approx(1.0)
@@ -31,6 +51,15 @@ def test_a_copy_scores_one_and_an_unrelated_model_near_zero(peer, demo_path: Pat
     score = peer.score(demo_path, unrelated)
     assert abs(score.value) < 0.05
     assert score.says == "not derived"
+
+
+@pytest.mark.sweep
+@pytest.mark.parametrize("peer", POSITIVE, ids=_names(POSITIVE))
+def test_a_copy_is_derived_and_an_unrelated_model_is_not(peer, demo_path: Path, unrelated: Path) -> None:
+    score = peer.score(demo_path, demo_path)
+    assert score.value == pytest.approx(1.0)
+    assert score.says == "derived"
+    assert peer.score(demo_path, unrelated).says == "not derived"
 
 
 @pytest.mark.sweep
@@ -51,6 +80,54 @@ def test_awm_agrees_with_its_authors(variant: str, theirs: float, demo_path: Pat
 def test_csu_agrees_with_its_authors(variant: str, theirs: float, demo_path: Path, variants: dict[str, Path]) -> None:
     """ahmeda14960/model-tracing 5e65e7b: tracing.statistics.csu.statistic."""
     assert csu.statistic(load(demo_path), load(variants[variant]))[1] == pytest.approx(theirs, abs=1e-9)
+
+
+@pytest.mark.parametrize(("variant", "theirs"), [("permuted", 0.0), ("noisy", 0.20734049), ("both", 0.20734049)])
+def test_self_agrees_with_its_authors(variant: str, theirs: float, demo_path: Path, variants: dict[str, Path]) -> None:
+    """HanxiuZhang/SELF_v2 0ee8245: get_fp_distance of four layers, in float32."""
+    original, suspect = load(demo_path), load(variants[variant])
+    largest = (2 * 4 * original.layers) ** 0.5
+    assert self_.distance(original, suspect) * largest == pytest.approx(theirs, abs=2e-5)
+
+
+@pytest.mark.parametrize(("mix", "theirs"), [(0.0, 0.6650945961885886), (0.5, 1.9897795303447778e-47)])
+def test_seedprints_agrees_with_its_authors(mix: float, theirs: float) -> None:
+    """YnezT0311/SeedPrints 1ceb956: run_test with a buffer of 6."""
+    generator = torch.Generator().manual_seed(0)
+    x = 3 * torch.randn(200, 64, generator=generator) + torch.randn(64, generator=generator)
+    # The same draws as for each mix in one run of their function.
+    noise = [torch.randn(200, 64, generator=generator) for _ in range(2)][round(2 * mix)]
+    assert seedprints.statistic(x, x * mix + 3 * noise + x.mean(0))[1] == pytest.approx(theirs, rel=1e-6)
+
+
+def test_reef_agrees_with_its_authors() -> None:
+    """tmylla/REEF 48329f6: linear_CKA of CudaCKA on the CPU, with its matrices in float64."""
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(50, 24, generator=generator)
+    y = x @ torch.randn(24, 16, generator=generator) + 2 * torch.randn(50, 16, generator=generator)
+    assert reef.cka(x, y) == pytest.approx(0.6765774096549837, abs=1e-6)
+
+
+def test_ghostspec_matches_layers_in_order() -> None:
+    """Rows may be matched with any columns, but no later row with an earlier column."""
+    alike = np.array([[0.1, 0.9, 0.0], [0.8, 0.2, 0.3]])
+    assert ghostspec.matched(alike) == pytest.approx((0.9 + 0.3) / 2)
+
+
+@pytest.mark.parametrize("variant", ["permuted", "both"])
+def test_mdir_reads_through_a_permutation(variant: str, demo_path: Path, variants: dict[str, Path]) -> None:
+    value, log_p = mdir.statistic(load(demo_path), load(variants[variant]))
+    assert value > 0.9
+    assert log_p < -1000
+
+
+def test_mdir_bounds_the_trace_of_random_maps() -> None:
+    """The exponent is continuous at one half, and no random map is called significant."""
+    assert mdir.rate(0.5) == pytest.approx(mdir.rate(0.5 + 1e-9), abs=1e-8)
+    generator = torch.Generator().manual_seed(0)
+    for _ in range(20):
+        across = mdir.polar(torch.randn(64, 64, dtype=torch.float64, generator=generator))
+        assert mdir.trace(across)[1] == 0.0
 
 
 @pytest.mark.slow
@@ -109,7 +186,7 @@ def test_equal_ids_are_used_without_a_tokenizer(demo_path: Path, trimmed: Path) 
 
 
 def test_a_model_without_llama_names_cannot_be_scored(demo_path: Path, minilm_path: Path) -> None:
-    for peer in (*LINEAGE, emmark, fernandez):
+    for peer in (*LINEAGE, mdir, ghostspec, self_, emmark, fernandez):
         score = peer.score(demo_path, minilm_path)
         assert score.says == "cannot run"
         assert "tensor" in score.reason or "layers" in score.reason

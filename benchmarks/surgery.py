@@ -25,7 +25,7 @@ from pathlib import Path
 import torch
 
 import irwm
-from benchmarks.peers.columns import Column, of_descent
+from benchmarks.peers.columns import OF_DESCENT, Column
 from benchmarks.peers.rows import DROPPED, WEIGHTS
 from benchmarks.peers.score import Score
 from benchmarks.unrelated import DEPTH, LENGTH, MODELS, WINDOWS, Recipe, deep, make_all
@@ -186,8 +186,8 @@ class _Made:
 def ours(original: Path, suspect: Path, key: irwm.Key) -> dict[str, Score]:
     """Return our two answers; "cannot tell" and "inconclusive" count as no.
 
-    The value of lineage is for rows of the embedding or the head, in units of the limit up to which a model may be "not
-    derived", or for neurons, in units of the limit for "derived", whichever is higher.
+    The value of lineage is the higher of two agreements: of rows of the embedding or the head, in units of the limit up
+    to which a model may be "not derived", and of neurons, in units of the limit for "derived".
     """
     found = irwm.detect(irwm.open_checkpoint(suspect), irwm.open_checkpoint(original), key)
     kin, match, rows = found.lineage, found.lineage.neurons, found.alignment
@@ -235,8 +235,8 @@ def area(related: Sequence[list[float]], unrelated: Sequence[list[float]]) -> fl
 
 
 def table(scored: Sequence[Scored]) -> str:
-    """Return one row per surgery, one for all, the highest value of the unrelated models, and how many of them each
-    method calls derived."""
+    """Return one row per surgery, one for all, the highest value of the unrelated models, and how many of the changed
+    releases and of the unrelated models each method calls derived."""
     methods = list(scored[0].ranks)
     ranks = {
         (name, method): [each.ranks[method] or LOWEST for each in scored if each.surgery == name]
@@ -253,11 +253,13 @@ def table(scored: Sequence[Scored]) -> str:
             cells.append(_cell(related, ranks[UNRELATED, method]))
         pairs = sum(each.surgery in rows for each in scored)
         lines.append(f"| {name or 'all'} | {pairs} | {' | '.join(cells)} |")
+    changed = [each for each in scored if each.surgery != UNRELATED]
     apart = [each for each in scored if each.surgery == UNRELATED]
     highest = [max((rank[1] for each in apart if (rank := each.ranks[method])), default=None) for method in methods]
     lines.append(f"| highest value of an unrelated model | {len(apart)} | {' | '.join(map(_shown, highest))} |")
-    wrong = [f"{sum(method in each.derived for each in apart)}" for method in methods]
-    lines.append(f"| unrelated models called derived, by its own threshold | {len(apart)} | {' | '.join(wrong)} |")
+    for name, which in (("changed releases", changed), ("unrelated models", apart)):
+        called = [f"{sum(method in each.derived for each in which)}" for method in methods]
+        lines.append(f"| {name} called derived, by its own threshold | {len(which)} | {' | '.join(called)} |")
     return "\n".join(lines)
 
 
@@ -281,7 +283,7 @@ def main() -> None:
     options = parser.parse_args()
     torch.set_num_threads(1)
     make_all(options.models, deep())
-    pairs = Pairs(options.models, options.saved, of_descent())
+    pairs = Pairs(options.models, options.saved, OF_DESCENT)
     scored = [each for place in range(options.originals) for each in pairs.of(place, options.only)]
     with printed_table("surgery.md", "surgery", write=options.write):
         print(table(scored))

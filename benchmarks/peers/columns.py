@@ -88,98 +88,97 @@ class Ours:
         return Score(share, p, "derived" if marked else "not derived", f"{found.verdict}: {found.reason}")
 
 
-def of_descent() -> tuple[Column, ...]:
-    """Return the peers that decide whether a model descends from another."""
-    return (
-        Column(
-            "HuRef",
-            huref.score,
-            "Invariant-terms cosine similarity (ICS) of the last two layers: Zeng et al., NeurIPS 2024, "
-            f"arXiv:2312.04828. No threshold is published; {huref.THRESHOLD} is about ten deviations above "
-            "unrelated pairs. In its favour: tokens are matched by string, key heads are paired as the model pairs "
-            "them, and the third term is the paper's W_up W_down and not the W_gate * W_up of the authors' code, which "
-            "sign flips already change.",
-        ),
-        Column(
-            "AWM",
-            awm.score,
-            "Columns aligned by linear assignment on the embedding, then unbiased CKA of W_q and W_k: ICLR 2026, "
-            f"arXiv:2510.06738. No threshold is published; {awm.THRESHOLD:.3f} is fifty deviations above the unrelated "
-            "pairs that the authors report. In its favour: ten are enough for their models, but with a model as small "
-            "as ours, separately trained models exceed that. Without a tokenizer it compares without alignment, like "
-            "their code.",
-        ),
-        Column(
-            "CSU",
-            csu.score,
-            "Tests whether the rows of W_up match in order: Zhu et al., ICML 2025, arXiv:2502.12292. Value: mean "
-            "Spearman correlation; derived below p = 1e-6, the level in the authors' code. Exact for honest models, "
-            "and by design not robust to reordering.",
-        ),
-        Column(
-            "MATCH",
-            match.score,
-            "The same authors' robust test: whether the activations of W_gate and W_up match neurons in the same way. "
-            "It runs both models on the same tokens. In its favour: matching by cosine, tokens matched by string, "
-            "inputs drawn from tokens that both vocabularies have.",
-        ),
-        Column(
-            "MDIR",
-            mdir.score,
-            "The orthogonal map between the embeddings, and between heads in each pair of layers, and how close it is "
-            "to a signed permutation: Zhang and Goldstein, 2025, arXiv:2508.06309. Value: trace of the map with the "
-            "smallest p, as a share of its maximum; derived below p = 1e-6 (no level is known to us). The bound on p "
-            "is our derivation; the authors' code could not be obtained.",
-        ),
-        Column(
-            "GhostSpec",
-            ghostspec.score,
-            "Singular values of attention's products, layers matched in order: Wang et al., AAAI 2026, "
-            "arXiv:2511.06390. Value: mean cosine of the matched layers' spectra; derived above "
-            f"{ghostspec.THRESHOLD} (no threshold is known to us; the authors' code could not be obtained). In its "
-            "favour: layers of models of different depth are matched without a penalty.",
-        ),
-        Column(
-            "SELF",
-            self_.score,
-            "Singular values and eigenvalues of attention's products, layer by layer: Zhang and Zheng, 2025, "
-            f"arXiv:2512.03620. Value: 1 minus the relative distance; derived above {self_.THRESHOLD}. The paper's "
-            "decision comes from a network trained for each owner; this is the distance in the authors' code, which "
-            "needs no training.",
-        ),
-        Column(
-            "REEF",
-            reef.score,
-            "Centred kernel alignment of hidden states on the same statements: Zhang et al., ICLR 2025, "
-            f"arXiv:2410.14273. It runs both models; derived above {reef.THRESHOLD}, as in the paper. In its favour: "
-            "the suspect's layer is the one that agrees most.",
-        ),
-        Column(
-            "SeedPrints",
-            seedprints.score,
-            "Kendall's tau of hidden states on random tokens, in the least active coordinates: Tong et al., ICLR 2026, "
-            f"arXiv:2509.26404. It runs both models; derived below p = {seedprints.LEVEL}, as in the paper. In its "
-            "favour: tokens are matched by string. It reads fewer and shorter sequences than the authors do.",
-        ),
-        Column(
-            "Cisco kit",
-            cisco.score,
-            "The decision of cisco-ai-provenance-kit 1.0.0: models of equal architecture match before any weight is "
-            "read, others above 0.75. The vendor's own program, run separately. In its favour: a folder without a "
-            "tokenizer, which it refuses, gets the original's.",
-        ),
-        Column(
-            "Cisco kit, weights",
-            cisco.score_weights,
-            "The same program's identity score alone, above the same 0.75, which compares the weights.",
-        ),
-    )
+# The peers that decide whether a model descends from another.
+OF_DESCENT = (
+    Column(
+        "HuRef",
+        huref.score,
+        "Invariant-terms cosine similarity (ICS) of the last two layers: Zeng et al., NeurIPS 2024, "
+        f"arXiv:2312.04828. No threshold is published; {huref.THRESHOLD} is about ten deviations above "
+        "unrelated pairs. In its favour: tokens are matched by string, key heads are paired as the model pairs "
+        "them, and the third term is the paper's W_up W_down and not the W_gate * W_up of the authors' code, which "
+        "sign flips already change.",
+    ),
+    Column(
+        "AWM",
+        awm.score,
+        "Columns aligned by linear assignment on the embedding, then unbiased CKA of W_q and W_k: ICLR 2026, "
+        f"arXiv:2510.06738. No threshold is published; {awm.THRESHOLD:.3f} is fifty deviations above the unrelated "
+        "pairs that the authors report. In its favour: ten are enough for their models, but with a model as small "
+        "as ours, separately trained models exceed that. Without a tokenizer it compares without alignment, like "
+        "their code.",
+    ),
+    Column(
+        "CSU",
+        csu.score,
+        "Tests whether the rows of W_up match in order: Zhu et al., ICML 2025, arXiv:2502.12292. Value: mean "
+        "Spearman correlation; derived below p = 1e-6, the level in the authors' code. Exact for honest models, "
+        "and by design not robust to reordering.",
+    ),
+    Column(
+        "MATCH",
+        match.score,
+        "The same authors' robust test: whether the activations of W_gate and W_up match neurons in the same way. "
+        "It runs both models on the same tokens. In its favour: matching by cosine, tokens matched by string, "
+        "inputs drawn from tokens that both vocabularies have.",
+    ),
+    Column(
+        "MDIR",
+        mdir.score,
+        "The orthogonal map between the embeddings, and between heads in each pair of layers, and how close it is "
+        "to a signed permutation: Zhang and Goldstein, 2025, arXiv:2508.06309. Value: trace of the map with the "
+        "smallest p, as a share of its maximum; derived below p = 1e-6 (no level is known to us). The bound on p "
+        "is our derivation; the authors' code could not be obtained.",
+    ),
+    Column(
+        "GhostSpec",
+        ghostspec.score,
+        "Singular values of attention's products, layers matched in order: Wang et al., AAAI 2026, "
+        "arXiv:2511.06390. Value: mean cosine of the matched layers' spectra; derived above "
+        f"{ghostspec.THRESHOLD} (no threshold is known to us; the authors' code could not be obtained). In its "
+        "favour: layers of models of different depth are matched without a penalty.",
+    ),
+    Column(
+        "SELF",
+        self_.score,
+        "Singular values and eigenvalues of attention's products, layer by layer: Zhang and Zheng, 2025, "
+        f"arXiv:2512.03620. Value: 1 minus the relative distance; derived above {self_.THRESHOLD}. The paper's "
+        "decision comes from a network trained for each owner; this is the distance in the authors' code, which "
+        "needs no training.",
+    ),
+    Column(
+        "REEF",
+        reef.score,
+        "Centred kernel alignment of hidden states on the same statements: Zhang et al., ICLR 2025, "
+        f"arXiv:2410.14273. It runs both models; derived above {reef.THRESHOLD}, as in the paper. In its favour: "
+        "the suspect's layer is the one that agrees most.",
+    ),
+    Column(
+        "SeedPrints",
+        seedprints.score,
+        "Kendall's tau of hidden states on random tokens, in the least active coordinates: Tong et al., ICLR 2026, "
+        f"arXiv:2509.26404. It runs both models; derived below p = {seedprints.LEVEL}, as in the paper. In its "
+        "favour: tokens are matched by string. It reads fewer and shorter sequences than the authors do.",
+    ),
+    Column(
+        "Cisco kit",
+        cisco.score,
+        "The decision of cisco-ai-provenance-kit 1.0.0: models of equal architecture match before any weight is "
+        "read, others above 0.75. The vendor's own program, run separately. In its favour: a folder without a "
+        "tokenizer, which it refuses, gets the original's.",
+    ),
+    Column(
+        "Cisco kit, weights",
+        cisco.score_weights,
+        "The same program's identity score alone, above the same 0.75, which compares the weights.",
+    ),
+)
 
 
 def columns(ours: Ours) -> tuple[Column, ...]:
     """Return all methods, in the order of the table."""
     return (
-        *of_descent(),
+        *OF_DESCENT,
         Column(
             "EmMark",
             emmark.score,

@@ -11,7 +11,6 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
-from functools import cache
 
 from irwm.families.family import families
 from irwm.families.schema import Layout, Shapes, TensorRef
@@ -163,7 +162,6 @@ def _gain(start: str, shapes: Shapes, width: int, layout: Layout) -> TensorRef |
     return TensorRef(f"{start}{here[0]}.weight") if here else None
 
 
-@cache
 def _known_norm(family: str) -> str | None:
     """The norm that the MLPs of this family read, if it is known. A tensor that the family does not have, with the name
     of another family's norm, changes nothing."""

@@ -486,8 +486,8 @@ def _to_read(keys: Keys, traced: Sequence[int], tracing: Tracing | None, examina
     order = sorted(range(len(traced)), key=lambda i: (math.isnan(tracing.traces[i].z), -tracing.traces[i].z))
     chosen = [traced[i] for i in order[:MOST_READ]]
     if not tracing.named and len(traced) > MOST_READ:
-        failed = (i for i in traced if i not in chosen and examination.neurons_unread(keys.keys[i]))
-        chosen += itertools.islice(failed, 1)
+        unread = (i for i in traced if i not in chosen and examination.neurons_unread(keys.keys[i]))
+        chosen += itertools.islice(unread, 1)
     return sorted(chosen + plain_keys)
 
 
